@@ -1,0 +1,198 @@
+//! What a source sends: one event, its identity and its payload, and chunks of them.
+
+/// The greatest timestamp that an event may carry, in milliseconds since the epoch: the last
+/// millisecond of the year 9999. The least is 0.
+pub const MAX_TIMESTAMP_MS: i64 = 253_402_300_799_999;
+
+/// The most bytes that an `id`, `key`, `source` or `producer_version` may have; the least is 1.
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// The source of files that lie in the inbox itself, and of events that name none elsewhere.
+pub const DEFAULT_SOURCE: &str = "default";
+
+/// Where something stands in a batch, after decompression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Byte offset, from 0; a byte order mark counts.
+    pub byte: u64,
+    /// Line, from 1.
+    pub line: u64,
+    /// Column in bytes, from 1.
+    pub column: u64,
+}
+
+/// One measurement, borrowed from the chunk that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// What identifies it, compared byte for byte; 1 to 512 bytes, not blank.
+    pub id: &'a str,
+    /// What it is counted under; 1 to 512 bytes, not blank.
+    pub key: &'a str,
+    /// When it happened, 0 to [`MAX_TIMESTAMP_MS`].
+    pub timestamp_ms: i64,
+    /// The measured integer.
+    pub value: i64,
+    /// The event's own source, which wins over the batch's.
+    pub source: Option<&'a str>,
+    /// The release of the producer that made it.
+    pub producer_version: Option<&'a str>,
+    /// Where it begins in its batch.
+    pub place: Place,
+}
+
+impl Event<'_> {
+    /// Whether the other event carries the same payload: what is compared when an id comes again.
+    pub fn same_payload(&self, other: &Event<'_>) -> bool {
+        self.key == other.key
+            && self.timestamp_ms == other.timestamp_ms
+            && self.value == other.value
+    }
+}
+
+/// Consecutive events of one batch, with their text in one buffer.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    first_index: u64,
+    text: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    // offsets into `text`: id, key, source and producer version stand one after the other
+    start: usize,
+    id_bytes: u16,
+    key_bytes: u16,
+    source_bytes: u16,
+    version_bytes: u16,
+    timestamp_ms: i64,
+    value: i64,
+    place: Place,
+}
+
+impl Chunk {
+    /// Empties the chunk for the events from `first_index` (from 0) of the batch on.
+    pub fn restart(&mut self, first_index: u64) {
+        self.first_index = first_index;
+        self.text.clear();
+        self.rows.clear();
+    }
+
+    /// Adds an event behind the others. Its names must be within [`MAX_NAME_BYTES`].
+    pub fn push(&mut self, event: Event<'_>) {
+        let start = self.text.len();
+        let mut put = |name: &str| {
+            debug_assert!(name.len() <= MAX_NAME_BYTES);
+            self.text.push_str(name);
+            name.len() as u16
+        };
+        let row = Row {
+            start,
+            id_bytes: put(event.id),
+            key_bytes: put(event.key),
+            // a name is never blank, so no bytes means none
+            source_bytes: put(event.source.unwrap_or("")),
+            version_bytes: put(event.producer_version.unwrap_or("")),
+            timestamp_ms: event.timestamp_ms,
+            value: event.value,
+            place: event.place,
+        };
+        self.rows.push(row);
+    }
+
+    /// The index in the batch of the chunk's first event, from 0.
+    pub fn first_index(&self) -> u64 {
+        self.first_index
+    }
+
+    /// How many events it holds.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// How many bytes of text it holds.
+    pub fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The event in the given row, from 0.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn event(&self, row: usize) -> Event<'_> {
+        let found = &self.rows[row];
+        let mut from = found.start;
+        let mut take = |bytes: u16| {
+            let to = from + usize::from(bytes);
+            let name = &self.text[from..to];
+            from = to;
+            name
+        };
+        let (id, key) = (take(found.id_bytes), take(found.key_bytes));
+        let (source, version) = (take(found.source_bytes), take(found.version_bytes));
+        Event {
+            id,
+            key,
+            timestamp_ms: found.timestamp_ms,
+            value: found.value,
+            source: (!source.is_empty()).then_some(source),
+            producer_version: (!version.is_empty()).then_some(version),
+            place: found.place,
+        }
+    }
+
+    /// The events in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Event<'_>> {
+        (0..self.rows.len()).map(|row| self.event(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_gives_back_what_was_pushed() {
+        let full = Event {
+            id: "a\0b",
+            key: "ключ",
+            timestamp_ms: MAX_TIMESTAMP_MS,
+            value: i64::MIN,
+            source: Some("gw"),
+            producer_version: Some("1.2"),
+            place: Place { byte: 7, line: 2, column: 3 },
+        };
+        let bare = Event { id: "b", source: None, producer_version: None, ..full };
+        let mut chunk = Chunk::default();
+        chunk.restart(40);
+        chunk.push(full);
+        chunk.push(bare);
+        assert_eq!(chunk.iter().collect::<Vec<_>>(), [full, bare]);
+        assert_eq!((chunk.first_index(), chunk.len()), (40, 2));
+        chunk.restart(42);
+        assert!(chunk.is_empty());
+        assert_eq!(chunk.text_bytes(), 0);
+    }
+
+    #[test]
+    fn only_the_payload_is_compared() {
+        let one = Event {
+            id: "a",
+            key: "k",
+            timestamp_ms: 1,
+            value: 2,
+            source: None,
+            producer_version: None,
+            place: Place::default(),
+        };
+        assert!(one.same_payload(&Event { source: Some("s"), producer_version: Some("v"), ..one }));
+        assert!(!one.same_payload(&Event { key: "other", ..one }));
+        assert!(!one.same_payload(&Event { timestamp_ms: 3, ..one }));
+        assert!(!one.same_payload(&Event { value: 3, ..one }));
+    }
+}

@@ -1,0 +1,6 @@
+//! Batch files from a spool folder become exact, replay-safe event-time totals.
+//!
+//! The modules stand in reading order, and each imports only from those above it.
+
+pub mod event;
+pub mod refusal;

