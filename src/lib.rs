@@ -2,5 +2,10 @@
 //!
 //! The modules stand in reading order, and each imports only from those above it.
 
+pub mod clock;
 pub mod event;
 pub mod refusal;
+
+pub mod engine;
+
+pub mod store;

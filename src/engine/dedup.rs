@@ -1,0 +1,85 @@
+//! Whether an id is new, a repeat, or contradicts what came before.
+
+use std::collections::HashMap;
+
+use crate::event::{Chunk, Event};
+
+use super::horizon::Horizon;
+
+/// What the store knows of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Nothing: it never came, or so long ago that it is forgotten.
+    New,
+    /// It came before.
+    Seen(Seen),
+}
+
+/// Where an id was taken in, and whether what comes now is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The batch that took it in.
+    pub batch: u64,
+    /// The index of the event in that batch, from 0.
+    pub event_index: u64,
+    /// The timestamp that it had.
+    pub timestamp_ms: i64,
+    /// Whether key, timestamp and value are the same now.
+    pub same_payload: bool,
+}
+
+/// How an event stands to what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    New,
+    Repeat,
+    Contradiction(Seen),
+}
+
+/// The ids that the chunk in hand has taken in so far.
+pub(super) struct Taken<'c> {
+    batch: u64,
+    first_index: u64,
+    rows: HashMap<&'c str, usize>,
+}
+
+impl<'c> Taken<'c> {
+    pub(super) fn new(batch: u64, chunk: &Chunk) -> Taken<'c> {
+        let rows = HashMap::with_capacity(chunk.len());
+        Taken { batch, first_index: chunk.first_index(), rows }
+    }
+
+    pub(super) fn take(&mut self, id: &'c str, row: usize) {
+        self.rows.insert(id, row);
+    }
+
+    /// The chunk's own events count as well as the store's; what is older than the horizon counts
+    /// as forgotten, whether or not it is still there.
+    pub(super) fn judge(
+        &self,
+        chunk: &Chunk,
+        event: &Event<'_>,
+        fact: Fact,
+        horizon: Horizon,
+    ) -> Verdict {
+        let here = self.rows.get(event.id).map(|row| {
+            let first = chunk.event(*row);
+            Seen {
+                batch: self.batch,
+                event_index: self.first_index + *row as u64,
+                timestamp_ms: first.timestamp_ms,
+                same_payload: first.same_payload(event),
+            }
+        });
+        let before = match fact {
+            Fact::New => None,
+            Fact::Seen(seen) => Some(seen),
+        };
+        match here.or(before) {
+            Some(seen) if horizon.forgets(seen.timestamp_ms) => Verdict::New,
+            Some(seen) if seen.same_payload => Verdict::Repeat,
+            Some(seen) => Verdict::Contradiction(seen),
+            None => Verdict::New,
+        }
+    }
+}

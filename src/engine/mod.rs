@@ -1,0 +1,314 @@
+//! Decides what an event does. Pure: no file, no clock, no database, no log; time and facts come
+//! in as arguments, decisions go out as values.
+
+mod dedup;
+mod horizon;
+mod late;
+pub mod settings;
+pub mod totals;
+mod watermark;
+pub mod window;
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+pub use dedup::{Fact, Seen};
+pub use watermark::{Move, Progress};
+
+use crate::event::{Chunk, Event};
+use dedup::{Taken, Verdict};
+use horizon::Horizon;
+use settings::{LatePolicy, Settings};
+use totals::Delta;
+use watermark::Watermark;
+use window::WindowId;
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It counts in its window.
+    Accepted,
+    /// Its window was final: the totals are untouched.
+    Late,
+    /// The same event came before.
+    Duplicate,
+    /// It is too far ahead of the clock, and is held.
+    Future,
+    /// It is older than the memory for ids reaches, and is only counted.
+    Expired,
+}
+
+/// How many events had each outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "one for each outcome, described there")]
+pub struct Counts {
+    pub accepted: u64,
+    pub late: u64,
+    pub duplicate: u64,
+    pub future: u64,
+    pub expired: u64,
+}
+
+impl Counts {
+    /// Counts one event.
+    pub fn count(&mut self, outcome: Outcome) {
+        *match outcome {
+            Outcome::Accepted => &mut self.accepted,
+            Outcome::Late => &mut self.late,
+            Outcome::Duplicate => &mut self.duplicate,
+            Outcome::Future => &mut self.future,
+            Outcome::Expired => &mut self.expired,
+        } += 1;
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &Counts) {
+        self.accepted += other.accepted;
+        self.late += other.late;
+        self.duplicate += other.duplicate;
+        self.future += other.future;
+        self.expired += other.expired;
+    }
+
+    /// All of them: every event that was read has exactly one outcome.
+    pub fn events(&self) -> u64 {
+        self.accepted + self.late + self.duplicate + self.future + self.expired
+    }
+}
+
+/// What a chunk does to the store, all of it or nothing. Rows are those of the chunk, from 0.
+#[derive(Debug, Default)]
+pub struct Changes<'c> {
+    /// Rows whose ids are remembered from now on, in order; an id that was forgotten can stand
+    /// here again.
+    pub recorded: Vec<usize>,
+    /// What each window gets, by (start, key).
+    pub windows: Vec<(WindowId<'c>, Delta)>,
+    /// Late events that are kept.
+    pub late: Vec<SetAside>,
+    /// Events that are held as too far ahead.
+    pub held: Vec<SetAside>,
+    /// Each source that sent something.
+    pub sources: Vec<SourceChange>,
+    /// What each producer version sent.
+    pub versions: Vec<(&'c str, Counts)>,
+    /// The moves of W that crossed the end of a window, in order.
+    pub moves: Vec<Move>,
+    /// W after the chunk.
+    pub watermark_ms: i64,
+    /// All outcomes of the chunk.
+    pub counts: Counts,
+}
+
+/// An event that was kept apart, and the watermark that decided so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Its row in the chunk.
+    pub row: usize,
+    /// W when it was judged.
+    pub watermark_ms: i64,
+}
+
+/// What a chunk says of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceChange {
+    /// Its name.
+    pub source: String,
+    /// The greatest timestamp of its accepted and late events, ever; none while it has had none.
+    pub max_timestamp_ms: Option<i64>,
+    /// Its outcomes in this chunk.
+    pub counts: Counts,
+}
+
+/// A chunk judged: up to its end, or up to the event that contradicts what is known.
+#[derive(Debug)]
+pub struct Judged<'c> {
+    /// The outcome of each row that was judged.
+    pub outcomes: Vec<Outcome>,
+    /// What they do to the store.
+    pub changes: Changes<'c>,
+    /// The row that stopped it, and what it contradicts.
+    pub conflict: Option<(usize, Seen)>,
+}
+
+/// The judgement of one batch, chunk by chunk: the results do not depend on where it is cut.
+#[derive(Debug)]
+pub struct Judge {
+    settings: Settings,
+    batch: u64,
+    source: String,
+    now_ms: i64,
+    watermark: Watermark,
+}
+
+impl Judge {
+    /// Begins with the batch of that number, whose events belong to `source` where they do not
+    /// name another.
+    pub fn new(settings: Settings, batch: u64, source: &str) -> Judge {
+        let watermark = Watermark::new(settings.window_ms(), settings.lateness_ms());
+        Judge { settings, batch, source: source.to_owned(), now_ms: 0, watermark }
+    }
+
+    /// The sources that the batch has named up to and including this chunk: what
+    /// [`learn`](Self::learn) is to be told of, in this order.
+    pub fn sources<'s>(&'s mut self, chunk: &Chunk) -> Vec<&'s str> {
+        for event in chunk.iter() {
+            self.watermark.place(event.source.unwrap_or(&self.source));
+        }
+        self.watermark.names().collect()
+    }
+
+    /// Takes over how far event time had come.
+    pub fn learn(&mut self, progress: &Progress) {
+        self.now_ms = progress.now_ms;
+        self.watermark.learn(progress);
+    }
+
+    /// W as it stands.
+    pub fn watermark_ms(&self) -> i64 {
+        self.watermark.now_ms()
+    }
+
+    /// Judges the events of the chunk in order; `facts` says of each what is known of its id.
+    ///
+    /// # Panics
+    /// When there are fewer facts than events.
+    pub fn judge<'c>(&mut self, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
+        let mut tally = Tally::new(self.batch, chunk);
+        let mut conflict = None;
+        for (row, event) in chunk.iter().enumerate() {
+            match self.judge_event(chunk, row, &event, facts[row], &mut tally) {
+                Ok(outcome) => tally.outcomes.push(outcome),
+                Err(seen) => {
+                    conflict = Some((row, seen));
+                    break;
+                }
+            }
+        }
+        let changes = tally.changes(&self.watermark);
+        Judged { outcomes: tally.outcomes, changes, conflict }
+    }
+
+    /// The first row of the contract's table that fits decides.
+    fn judge_event<'c>(
+        &mut self,
+        chunk: &'c Chunk,
+        row: usize,
+        event: &Event<'c>,
+        fact: Fact,
+        tally: &mut Tally<'c>,
+    ) -> Result<Outcome, Seen> {
+        let watermark_ms = self.watermark.now_ms();
+        let horizon = Horizon::at(watermark_ms, self.settings.dedup_horizon_ms());
+        let place = self.watermark.place(event.source.unwrap_or(&self.source));
+        let outcome = if horizon.forgets(event.timestamp_ms) {
+            Outcome::Expired
+        } else {
+            match tally.taken.judge(chunk, event, fact, horizon) {
+                Verdict::Contradiction(seen) => return Err(seen),
+                Verdict::Repeat => Outcome::Duplicate,
+                Verdict::New if self.is_future(event.timestamp_ms) => Outcome::Future,
+                Verdict::New if late::is_late(&self.settings, event.timestamp_ms, watermark_ms) => {
+                    Outcome::Late
+                }
+                Verdict::New => Outcome::Accepted,
+            }
+        };
+        tally.count(place, event, outcome);
+        let aside = SetAside { row, watermark_ms };
+        match outcome {
+            Outcome::Expired | Outcome::Duplicate => return Ok(outcome),
+            Outcome::Future => tally.held.push(aside),
+            Outcome::Late if self.settings.late_policy() == LatePolicy::Aside => {
+                tally.late.push(aside);
+            }
+            Outcome::Late => {}
+            Outcome::Accepted => tally.add(event, self.settings.window_ms()),
+        }
+        tally.taken.take(event.id, row);
+        tally.recorded.push(row);
+        if outcome != Outcome::Future {
+            let index = chunk.first_index() + row as u64;
+            tally.moves.extend(self.watermark.advance(place, event.timestamp_ms, index));
+        }
+        Ok(outcome)
+    }
+
+    fn is_future(&self, timestamp_ms: i64) -> bool {
+        let bound_ms = self.settings.max_future_ms().map(|ms| self.now_ms.saturating_add(ms));
+        bound_ms.is_some_and(|bound_ms| timestamp_ms > bound_ms)
+    }
+}
+
+/// What a chunk has added up to so far.
+struct Tally<'c> {
+    taken: Taken<'c>,
+    outcomes: Vec<Outcome>,
+    recorded: Vec<usize>,
+    windows: HashMap<WindowId<'c>, Delta>,
+    late: Vec<SetAside>,
+    held: Vec<SetAside>,
+    sources: HashMap<usize, Counts>,
+    versions: HashMap<&'c str, Counts>,
+    moves: Vec<Move>,
+}
+
+impl<'c> Tally<'c> {
+    fn new(batch: u64, chunk: &'c Chunk) -> Tally<'c> {
+        Tally {
+            taken: Taken::new(batch, chunk),
+            outcomes: Vec::with_capacity(chunk.len()),
+            recorded: Vec::with_capacity(chunk.len()),
+            windows: HashMap::new(),
+            late: Vec::new(),
+            held: Vec::new(),
+            sources: HashMap::new(),
+            versions: HashMap::new(),
+            moves: Vec::new(),
+        }
+    }
+
+    fn count(&mut self, place: usize, event: &Event<'c>, outcome: Outcome) {
+        self.sources.entry(place).or_default().count(outcome);
+        if let Some(version) = event.producer_version {
+            self.versions.entry(version).or_default().count(outcome);
+        }
+    }
+
+    fn add(&mut self, event: &Event<'c>, window_ms: i64) {
+        let start_ms = window::start_ms(event.timestamp_ms, window_ms);
+        self.windows
+            .entry(WindowId { start_ms, key: event.key })
+            .and_modify(|delta| delta.add(event.value))
+            .or_insert_with(|| Delta::of(event.value));
+    }
+
+    fn changes(&mut self, watermark: &Watermark) -> Changes<'c> {
+        let mut counts = Counts::default();
+        self.sources.values().for_each(|more| counts.add(more));
+        let mut windows: Vec<_> = self.windows.drain().collect();
+        windows.sort_unstable_by_key(|(id, _)| *id);
+        let mut versions: Vec<_> = self.versions.drain().collect();
+        versions.sort_unstable_by_key(|(version, _)| *version);
+        let sources = watermark.names().enumerate().filter_map(|(place, name)| {
+            let counts = *self.sources.get(&place)?;
+            let max_timestamp_ms = watermark.max_timestamp_ms(place);
+            Some(SourceChange { source: name.to_owned(), max_timestamp_ms, counts })
+        });
+        Changes {
+            sources: sources.collect(),
+            recorded: std::mem::take(&mut self.recorded),
+            windows,
+            late: std::mem::take(&mut self.late),
+            held: std::mem::take(&mut self.held),
+            versions,
+            moves: std::mem::take(&mut self.moves),
+            watermark_ms: watermark.now_ms(),
+            counts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

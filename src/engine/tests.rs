@@ -1,0 +1,133 @@
+//! The engine's table of outcomes, row by row.
+
+use super::settings::{LateRule, Settings};
+use super::*;
+use crate::event::Place;
+
+const FUTURE_MS: i64 = 1_000_000;
+
+fn settings() -> Settings {
+    Settings::new(1000, 500).unwrap().with_max_future_ms(Some(FUTURE_MS)).unwrap()
+}
+
+fn chunk(events: &[(&str, &str, i64, i64)]) -> Chunk {
+    let mut chunk = Chunk::default();
+    for (id, key, timestamp_ms, value) in events {
+        chunk.push(Event {
+            id,
+            key,
+            timestamp_ms: *timestamp_ms,
+            value: *value,
+            source: None,
+            producer_version: None,
+            place: Place::default(),
+        });
+    }
+    chunk
+}
+
+/// Judges the events of one batch as one chunk, with nothing known before.
+fn judge<'c>(settings: Settings, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
+    let mut judge = Judge::new(settings, 7, "default");
+    let asked = judge.sources(chunk).len();
+    judge.learn(&Progress { sources: vec![None; asked], ..Progress::default() });
+    judge.judge(chunk, facts)
+}
+
+#[test]
+fn the_worked_example() {
+    let chunk = chunk(&[
+        ("request-1", "checkout", 100, 12),
+        ("request-2", "checkout", 700, 20),
+        ("request-3", "checkout", 400, 8),
+        ("request-4", "checkout", 1600, 5),
+        ("request-5", "checkout", 900, 99),
+        ("request-2", "checkout", 700, 20),
+    ]);
+    let judged = judge(settings(), &chunk, &[Fact::New; 6]);
+    let counts = Counts { accepted: 4, late: 1, duplicate: 1, ..Counts::default() };
+    assert_eq!(judged.changes.counts, counts);
+    assert_eq!(judged.changes.watermark_ms, 1100);
+    let (first, delta) = judged.changes.windows[0];
+    assert_eq!(first, WindowId { start_ms: 0, key: "checkout" });
+    assert_eq!((delta.count, delta.sum, delta.min, delta.max), (3, 40, 8, 20));
+    assert_eq!(judged.changes.late, [SetAside { row: 4, watermark_ms: 1100 }]);
+    let moved = Move { from_ms: 200, to_ms: 1100, event_index: Some(3) };
+    assert_eq!(judged.changes.moves, [moved]);
+    assert_eq!(judged.changes.recorded, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn an_event_too_far_ahead_is_held_and_moves_nothing() {
+    let bound = FUTURE_MS;
+    let chunk = chunk(&[("a", "k", bound + 1, 1), ("b", "k", 10, 1), ("a", "k", bound + 1, 1)]);
+    let judged = judge(settings(), &chunk, &[Fact::New; 3]);
+    assert_eq!(judged.outcomes, [Outcome::Future, Outcome::Accepted, Outcome::Duplicate]);
+    assert_eq!(judged.changes.watermark_ms, 0);
+    assert_eq!(judged.changes.held.len(), 1);
+    let exactly = chunk_of_one("a", bound);
+    assert_eq!(judge(settings(), &exactly, &[Fact::New]).outcomes, [Outcome::Accepted]);
+}
+
+fn chunk_of_one(id: &str, timestamp_ms: i64) -> Chunk {
+    chunk(&[(id, "k", timestamp_ms, 1)])
+}
+
+#[test]
+fn a_contradiction_stops_the_chunk_and_names_the_first() {
+    let chunk = chunk(&[("a", "k", 1, 1), ("b", "k", 2, 2), ("a", "k", 1, 9), ("c", "k", 3, 3)]);
+    let judged = judge(settings(), &chunk, &[Fact::New; 4]);
+    let first = Seen { batch: 7, event_index: 0, timestamp_ms: 1, same_payload: false };
+    assert_eq!(judged.conflict, Some((2, first)));
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Accepted]);
+}
+
+#[test]
+fn what_the_store_has_seen_is_a_repeat_or_a_contradiction() {
+    let chunk = chunk_of_one("a", 1);
+    let seen = Seen { batch: 3, event_index: 5, timestamp_ms: 1, same_payload: true };
+    let repeat = judge(settings(), &chunk, &[Fact::Seen(seen)]);
+    assert_eq!(repeat.outcomes, [Outcome::Duplicate]);
+    assert!(repeat.changes.recorded.is_empty());
+    let other = Seen { same_payload: false, ..seen };
+    assert_eq!(judge(settings(), &chunk, &[Fact::Seen(other)]).conflict, Some((0, other)));
+}
+
+#[test]
+fn beyond_the_horizon_a_repeat_is_expired_and_an_old_contradiction_forgotten() {
+    let settings = settings().with_dedup_horizon_ms(Some(1500)).unwrap();
+    let chunk = chunk(&[("z", "k", 9000, 1), ("a", "k", 6999, 1), ("b", "k", 7000, 1)]);
+    let old = Seen { batch: 1, event_index: 0, timestamp_ms: 6999, same_payload: false };
+    let facts = [Fact::New, Fact::Seen(old), Fact::Seen(old)];
+    let judged = judge(settings, &chunk, &facts);
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Expired, Outcome::Late]);
+    assert_eq!(judged.conflict, None);
+}
+
+#[test]
+fn the_event_rule_is_stricter_inside_an_open_window() {
+    let strict = settings().with_late(LateRule::Event, LatePolicy::Drop);
+    let chunk = chunk(&[("a", "k", 1900, 1), ("b", "k", 1399, 1), ("c", "k", 1400, 1)]);
+    let judged = judge(strict, &chunk, &[Fact::New; 3]);
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Late, Outcome::Accepted]);
+    assert!(judged.changes.late.is_empty(), "dropped, not kept");
+    assert_eq!(judged.changes.counts.late, 1);
+}
+
+#[test]
+fn a_late_event_still_moves_its_source() {
+    let mut judge = Judge::new(settings(), 1, "slow");
+    let chunk = chunk_of_one("a", 2999);
+    judge.sources(&chunk);
+    let progress = Progress {
+        watermark_ms: 3000,
+        sources: vec![Some(100)],
+        others_least_ms: Some(9000),
+        now_ms: 0,
+    };
+    judge.learn(&progress);
+    let judged = judge.judge(&chunk, &[Fact::New]);
+    assert_eq!(judged.outcomes, [Outcome::Late]);
+    assert_eq!(judged.changes.sources[0].max_timestamp_ms, Some(2999));
+    assert_eq!(judged.changes.watermark_ms, 3000);
+}
