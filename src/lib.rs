@@ -3,6 +3,7 @@
 //! The modules stand in reading order, and each imports only from those above it.
 
 pub mod clock;
+pub mod decode;
 pub mod event;
 pub mod refusal;
 

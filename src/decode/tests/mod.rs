@@ -1,0 +1,1 @@
+//! What the decoder takes and refuses.

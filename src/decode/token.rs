@@ -1,0 +1,409 @@
+//! The tokens of JSON in a slice that may end anywhere: exact, without recursion, and with a
+//! flaw at the first byte from which on the slice can't be JSON any more.
+//!
+//! What is found wrong never depends on how much of the slice is there already.
+
+use std::borrow::Cow;
+
+use super::flaw::{Stop, quote, shorten};
+use crate::refusal::Code;
+
+/// Whether JSON counts the byte as white space.
+pub(super) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// A value as far as an event can hold it: of the nested ones only that they begin.
+#[derive(Debug, PartialEq)]
+pub(super) enum Value<'a> {
+    Text(Cow<'a, str>),
+    Integer(i64),
+    /// An integer literal outside of the signed 64-bit range.
+    Beyond(&'a [u8]),
+    /// A number with a fraction or an exponent, or `-0`.
+    NotInteger(&'a [u8]),
+    /// `true`, `false` or `null`.
+    Word(&'static str),
+    Array,
+    Object,
+}
+
+impl Value<'_> {
+    /// What it is, for a message.
+    pub(super) fn found(&self) -> String {
+        match self {
+            Value::Text(text) => format!("the string {}", quote(text)),
+            Value::Integer(number) => format!("the number {number}"),
+            Value::Beyond(digits) | Value::NotInteger(digits) => {
+                format!("the number {}", literal(digits))
+            }
+            Value::Word(word) => (*word).to_owned(),
+            Value::Array => "an array".to_owned(),
+            Value::Object => "an object".to_owned(),
+        }
+    }
+}
+
+fn literal(ascii: &[u8]) -> String {
+    let text = String::from_utf8_lossy(ascii);
+    let shown = shorten(&text, 40);
+    if shown.len() == text.len() {
+        text.into_owned()
+    } else {
+        format!("{shown}... ({} digits or signs)", text.len())
+    }
+}
+
+/// A reader of tokens.
+pub(super) struct Tokens<'a> {
+    bytes: &'a [u8],
+    /// The offset of the next byte.
+    pub(super) at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Tokens<'a> {
+        Tokens { bytes, at: 0 }
+    }
+
+    /// Passes over white space; the byte behind it, which stays the next one.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<u8, Stop> {
+        while let Some(byte) = self.bytes.get(self.at) {
+            if !is_space(*byte) {
+                return Ok(*byte);
+            }
+            self.at += 1;
+        }
+        Err(Stop::More)
+    }
+
+    /// Any value; the next byte is its first. Of arrays and objects nothing is taken.
+    pub(super) fn value(&mut self) -> Result<Value<'a>, Stop> {
+        match self.next()? {
+            b'"' => Ok(Value::Text(self.string()?)),
+            b'[' => Ok(Value::Array),
+            b'{' => Ok(Value::Object),
+            b'-' | b'0'..=b'9' => self.number(),
+            byte if byte.is_ascii_alphabetic() => self.word(),
+            _ => Err(self.unexpected("a JSON value")),
+        }
+    }
+
+    /// A string; the next byte is its opening quote.
+    #[inline]
+    pub(super) fn string(&mut self) -> Result<Cow<'a, str>, Stop> {
+        let start = self.at + 1;
+        let rest = &self.bytes[start..];
+        let plain = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]);
+        if let Some(bytes) = plain
+            && rest[bytes] == b'"'
+            && let Ok(text) = std::str::from_utf8(&rest[..bytes])
+        {
+            self.at = start + bytes + 1;
+            return Ok(Cow::Borrowed(text));
+        }
+        self.string_with_care().map(Cow::Owned)
+    }
+
+    /// The same for one that has escapes, is faulty, or may go on beyond the slice.
+    #[cold]
+    fn string_with_care(&mut self) -> Result<String, Stop> {
+        let mut text = String::new();
+        let mut at = self.at + 1;
+        loop {
+            let rest = &self.bytes[at..];
+            let bytes = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]);
+            let plain = &rest[..bytes.unwrap_or(rest.len())];
+            match std::str::from_utf8(plain) {
+                Ok(plain) => text.push_str(plain),
+                Err(error) if error.error_len().is_none() && bytes.is_none() => {
+                    return Err(Stop::More);
+                }
+                Err(error) => return Err(self.not_utf8(at + error.valid_up_to())),
+            }
+            let Some(bytes) = bytes else { return Err(Stop::More) };
+            at += bytes;
+            match self.bytes[at] {
+                b'"' => {
+                    self.at = at + 1;
+                    return Ok(text);
+                }
+                b'\\' => {
+                    let (found, length) = self.escape(at)?;
+                    text.push(found);
+                    at += length;
+                }
+                control => return Err(unescaped(at, control)),
+            }
+        }
+    }
+
+    /// The character that the escape at `at` stands for, and how long the escape is.
+    fn escape(&self, at: usize) -> Result<(char, usize), Stop> {
+        let letter = *self.bytes.get(at + 1).ok_or(Stop::More)?;
+        let short = match letter {
+            b'"' | b'\\' | b'/' => char::from(letter),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode_escape(at),
+            _ => {
+                return Err(Stop::flaw(
+                    Code::BadJson,
+                    at,
+                    "a string has a backslash that begins no escape of JSON",
+                    "a backslash itself is written \\\\; the escapes are \\\" \\\\ \\/ \\b \\f \
+                     \\n \\r \\t \\uXXXX",
+                ));
+            }
+        };
+        Ok((short, 2))
+    }
+
+    fn unicode_escape(&self, at: usize) -> Result<(char, usize), Stop> {
+        let first = self.hex(at)?;
+        if let Some(found) = char::from_u32(first) {
+            return Ok((found, 6));
+        }
+        let lone = || {
+            Stop::flaw(
+                Code::BadJson,
+                at,
+                format!(
+                    "a string has the lone surrogate \\u{first:04x}: expected a whole character"
+                ),
+                "characters beyond U+FFFF are written as they are in UTF-8, or as a pair \
+                 \\ud800-\\udbff, \\udc00-\\udfff; was a text cut in the middle of one?",
+            )
+        };
+        if first >= 0xdc00 {
+            return Err(lone());
+        }
+        for (offset, wanted) in [(6, b'\\'), (7, b'u')] {
+            match self.bytes.get(at + offset) {
+                None => return Err(Stop::More),
+                Some(found) if *found != wanted => return Err(lone()),
+                Some(_) => {}
+            }
+        }
+        let second = self.hex(at + 6)?;
+        if !(0xdc00..=0xdfff).contains(&second) {
+            return Err(lone());
+        }
+        let scalar = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        char::from_u32(scalar).map(|found| (found, 12)).ok_or_else(lone)
+    }
+
+    /// The four digits of the escape at `at`.
+    fn hex(&self, at: usize) -> Result<u32, Stop> {
+        let mut number = 0;
+        for offset in 2..6 {
+            let digit = *self.bytes.get(at + offset).ok_or(Stop::More)?;
+            number = number * 16
+                + char::from(digit).to_digit(16).ok_or_else(|| {
+                    Stop::flaw(
+                        Code::BadJson,
+                        at,
+                        "a string has \\u without four hexadecimal digits behind it",
+                        "write \\uXXXX with four hexadecimal digits, or \\\\u for a backslash \
+                         and a u",
+                    )
+                })?;
+        }
+        Ok(number)
+    }
+
+    /// A number; the next byte is its sign or first digit.
+    #[inline]
+    pub(super) fn number(&mut self) -> Result<Value<'a>, Stop> {
+        let rest = &self.bytes[self.at..];
+        let negative = rest.first() == Some(&b'-');
+        let digits = &rest[usize::from(negative)..];
+        // eighteen digits can't overflow
+        let count = digits.iter().take(19).take_while(|byte| byte.is_ascii_digit()).count();
+        let ends = digits.get(count).is_some_and(|byte| !is_wordy(*byte));
+        if ends && (1..19).contains(&count) && (digits[0] != b'0' || (count == 1 && !negative)) {
+            let number = digits[..count]
+                .iter()
+                .fold(0, |number, digit| number * 10 + i64::from(*digit - b'0'));
+            self.at += count + usize::from(negative);
+            return Ok(Value::Integer(if negative { -number } else { number }));
+        }
+        self.number_with_care()
+    }
+
+    /// The same for one that is long, odd or faulty, or may go on beyond the slice.
+    #[cold]
+    fn number_with_care(&mut self) -> Result<Value<'a>, Stop> {
+        let text = self.wordy()?;
+        let unsigned = text.strip_prefix(b"-").unwrap_or(text);
+        let (whole, rest) = split_digits(unsigned);
+        if whole.is_empty() || (whole[0] == b'0' && whole.len() > 1) || !is_number_tail(rest) {
+            let hint = match whole {
+                _ if text.ends_with(b"Infinity") => {
+                    "JSON has no infinity: leave the event out or give it a number"
+                }
+                [b'0', _, ..] => "write the number without leading zeros",
+                _ => "a number is written like 42 or -42",
+            };
+            let what = format!("expected a JSON number, found {}", quote(&literal(text)));
+            return Err(Stop::flaw(Code::BadJson, self.at, what, hint));
+        }
+        self.at += text.len();
+        if !rest.is_empty() || text == b"-0" {
+            return Ok(Value::NotInteger(text));
+        }
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        Ok(number.map_or(Value::Beyond(text), Value::Integer))
+    }
+
+    fn word(&mut self) -> Result<Value<'a>, Stop> {
+        let text = self.wordy()?;
+        let word = ["true", "false", "null"].into_iter().find(|word| word.as_bytes() == text);
+        if let Some(word) = word {
+            self.at += text.len();
+            return Ok(Value::Word(word));
+        }
+        let hint = match text {
+            b"NaN" | b"nan" | b"Infinity" | b"inf" => {
+                "JSON has neither NaN nor infinity: leave the event out or give it a number"
+            }
+            b"True" | b"False" | b"None" => {
+                "this is how Python prints, not JSON: write the batch with json.dump"
+            }
+            _ => "a string stands in double quotes",
+        };
+        let what = format!("expected a JSON value, found {}", quote(&literal(text)));
+        Err(Stop::flaw(Code::BadJson, self.at, what, hint))
+    }
+
+    /// The letters, digits and signs from here on, which together are one number, word or mess.
+    fn wordy(&self) -> Result<&'a [u8], Stop> {
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|byte| !is_wordy(*byte)).ok_or(Stop::More)?;
+        Ok(&rest[..end])
+    }
+
+    /// That something else than `expected` comes next.
+    #[cold]
+    pub(super) fn unexpected(&self, expected: &str) -> Stop {
+        let found = match first_char(&self.bytes[self.at..]) {
+            First::Char(found) => found,
+            First::Cut => return Stop::More,
+            First::NotUtf8(_) => return self.not_utf8(self.at),
+        };
+        let hint = match found {
+            '\0' => "did the machine of the sender crash while it wrote, or is this UTF-16?",
+            '\'' | '\u{2018}'..='\u{201f}' => "names and strings stand in plain double quotes",
+            '/' | '#' => "JSON has no comments",
+            ',' | ']' | '}' => "is a comma, or the value before it, too much or missing?",
+            '{' | '[' => "is a comma missing, or was what stands before it cut short?",
+            '\u{feff}' => "a byte order mark may stand only at the start: were files joined?",
+            '+' | '.' => "a number begins with a digit or a minus sign",
+            _ => "is a quote, comma or brace missing before it?",
+        };
+        let what = format!("expected {expected}, found {}", show_char(found));
+        Stop::flaw(Code::BadJson, self.at, what, hint)
+    }
+
+    #[cold]
+    fn not_utf8(&self, at: usize) -> Stop {
+        let what = format!("expected UTF-8, found the byte 0x{:02X}", self.bytes[at]);
+        let hint = "write the batch as UTF-8; single bytes from 0x80 on are a sign of Latin-1 or \
+                    Windows-1252";
+        Stop::flaw(Code::NotUtf8, at, what, hint)
+    }
+}
+
+/// What a slice begins with.
+pub(super) enum First {
+    Char(char),
+    /// The beginning of a character, or nothing.
+    Cut,
+    NotUtf8(u8),
+}
+
+/// The first character of the slice.
+pub(super) fn first_char(bytes: &[u8]) -> First {
+    let start = &bytes[..bytes.len().min(4)];
+    let (valid, error) = match std::str::from_utf8(start) {
+        Ok(valid) => (valid, None),
+        Err(error) => {
+            let valid = std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or("");
+            (valid, error.error_len())
+        }
+    };
+    match (valid.chars().next(), error) {
+        (Some(found), _) => First::Char(found),
+        (None, None) => First::Cut,
+        (None, Some(_)) => First::NotUtf8(start[0]),
+    }
+}
+
+/// The character for a message.
+pub(super) fn show_char(found: char) -> String {
+    match found {
+        '\0' => "a NUL byte".to_owned(),
+        '\u{feff}' => "a byte order mark (U+FEFF)".to_owned(),
+        '"' => "a double quote".to_owned(),
+        _ if found.is_control() || found.is_whitespace() => format!("U+{:04X}", u32::from(found)),
+        _ => format!("{:?}", found.to_string()),
+    }
+}
+
+fn unescaped(at: usize, control: u8) -> Stop {
+    let (found, hint) = match control {
+        b'\n' => ("the end of the line", "is its closing quote missing? a line end in it is \\n"),
+        b'\t' => ("an unescaped tab", "write \\t"),
+        _ => ("an unescaped control character", "write it as \\u00XX"),
+    };
+    let what = format!("expected the rest of a string, found {found} (0x{control:02X})");
+    Stop::flaw(Code::BadJson, at, what, hint)
+}
+
+fn is_wordy(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.' | b'_')
+}
+
+fn split_digits(text: &[u8]) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().take_while(|byte| byte.is_ascii_digit()).count())
+}
+
+/// Whether this is a right fraction and exponent, or nothing.
+fn is_number_tail(mut rest: &[u8]) -> bool {
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let (digits, behind) = split_digits(fraction);
+        if digits.is_empty() {
+            return false;
+        }
+        rest = behind;
+    }
+    if let [b'e' | b'E', exponent @ ..] = rest {
+        let unsigned = match exponent {
+            [b'+' | b'-', unsigned @ ..] => unsigned,
+            unsigned => unsigned,
+        };
+        let (digits, behind) = split_digits(unsigned);
+        if digits.is_empty() {
+            return false;
+        }
+        rest = behind;
+    }
+    rest.is_empty()
+}
+
+/// What ends a plain run within a string: a quote, a backslash or a control character.
+const SPECIAL: [bool; 256] = {
+    let mut special = [false; 256];
+    let mut control = 0;
+    while control < 0x20 {
+        special[control] = true;
+        control += 1;
+    }
+    special[b'"' as usize] = true;
+    special[b'\\' as usize] = true;
+    special
+};
