@@ -22,6 +22,9 @@ const ZSTD_SKIPPABLE: [u8; 3] = [0x2a, 0x4d, 0x18];
 /// A zstd frame may ask for a window of 128 MiB, and no more: the window is memory.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
+/// What is unpacked at once when only the checks at its end matter.
+const SCRATCH_BYTES: usize = 64 << 10;
+
 /// How the raw bytes are packed, by their first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
@@ -59,6 +62,8 @@ pub(super) struct Source<R> {
     waiting: Option<Fault>,
     inflated: u64,
     max_inflated: u64,
+    /// A fault was handed out, so that nothing more can come.
+    failed: bool,
 }
 
 enum Body<R> {
@@ -82,6 +87,7 @@ impl<R: Read> Source<R> {
             waiting: None,
             inflated: 0,
             max_inflated: limits.max_inflated_bytes,
+            failed: false,
         }
     }
 
@@ -96,7 +102,10 @@ impl<R: Read> Source<R> {
             match step {
                 Ok(0) => break,
                 Ok(bytes) => filled += bytes,
-                Err(fault) if filled == 0 => return Err(fault),
+                Err(fault) if filled == 0 => {
+                    self.failed = true;
+                    return Err(fault);
+                }
                 Err(fault) => {
                     self.waiting = Some(fault);
                     break;
@@ -104,6 +113,32 @@ impl<R: Read> Source<R> {
             }
         }
         Ok(filled)
+    }
+
+    /// Takes back a fault, to be handed out when more is asked for again.
+    pub(super) fn put_back(&mut self, fault: Fault) {
+        self.failed = false;
+        self.waiting = Some(fault);
+    }
+
+    /// Unpacks the rest and says whether it is damaged, cut or unreadable. Plain data can't be
+    /// damaged, a fault that was handed out is not told again, and bounds are no damage.
+    pub(super) fn damage(&mut self) -> Option<Fault> {
+        if self.failed || matches!(self.body, Body::Sealed(_) | Body::Plain(_)) {
+            return None;
+        }
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        loop {
+            match self.fill(&mut scratch) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(Fault::Refused(refusal)) => {
+                    let damaged = matches!(refusal.code, Code::BadCompression | Code::Truncated);
+                    return damaged.then_some(Fault::Refused(refusal));
+                }
+                Err(fault) => return Some(fault),
+            }
+        }
     }
 
     /// Reads the rest of the raw input, within its bound, and says what the whole was.

@@ -81,11 +81,21 @@ impl<R: Read> Frame<R> {
         Ok(bytes > 0)
     }
 
-    /// The first bytes of what is left, up to that many; fewer only before the end.
-    pub(super) fn head(&mut self, bytes: usize) -> Result<&[u8], Fault> {
-        while self.unread().len() < bytes && self.more()? {}
+    /// The first bytes of what is left, up to that many; fewer only before the end or a fault,
+    /// which is told when more is asked for.
+    pub(super) fn head(&mut self, bytes: usize) -> &[u8] {
+        while self.unread().len() < bytes {
+            match self.more() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(fault) => {
+                    self.source.put_back(fault);
+                    break;
+                }
+            }
+        }
         let unread = self.unread();
-        Ok(&unread[..bytes.min(unread.len())])
+        &unread[..bytes.min(unread.len())]
     }
 
     /// Uses up white space, however much; the byte behind it, none at the end.
@@ -102,6 +112,16 @@ impl<R: Read> Frame<R> {
                 return Ok(next);
             }
         }
+    }
+
+    /// What is wrong with the packing of all that is still to come, which is used up.
+    pub(super) fn damage(&mut self) -> Option<Fault> {
+        self.source.damage()
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.data.len()
     }
 
     pub(super) fn into_source(self) -> Source<R> {

@@ -11,6 +11,8 @@
 //!   the allowed part is reported first, and otherwise `event_too_large`.
 //! - Compressed data that ends too early is `truncated`, like JSON that does: the rest may still
 //!   be on its way. Its faults have no place in the batch, but name the byte of the file.
+//! - Damage to compressed data wins over what else is wrong before it, since the one is mostly
+//!   the cause of the other: on a refusal, the rest is unpacked to see whether its checks hold.
 
 mod compress;
 mod flaw;

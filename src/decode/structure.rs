@@ -47,12 +47,26 @@ impl<R: Read> Structure<R> {
         self.events
     }
 
+    /// How many bytes the buffer has.
+    #[cfg(test)]
+    pub(super) fn buffered(&self) -> usize {
+        self.frame.capacity()
+    }
+
     pub(super) fn into_source(self) -> Source<R> {
         self.frame.into_source()
     }
 
     /// Adds the next event to the chunk; false when the batch ended well instead.
     pub(super) fn next_event(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
+        self.step(chunk).map_err(|fault| match fault {
+            // damaged data mostly shows as broken JSON first, which would be the wrong thing to say
+            Fault::Refused(_) => self.frame.damage().unwrap_or(fault),
+            Fault::Io(_) => fault,
+        })
+    }
+
+    fn step(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
         loop {
             match (self.state, self.frame.skip_space()?) {
                 (State::Start, _) => self.start()?,
@@ -105,12 +119,12 @@ impl<R: Read> Structure<R> {
 
     /// Tells what the batch is by its first bytes.
     fn start(&mut self) -> Result<(), Fault> {
-        if self.frame.place().byte == 0 && self.frame.head(3)? == b"\xef\xbb\xbf" {
+        if self.frame.place().byte == 0 && self.frame.head(3) == b"\xef\xbb\xbf" {
             self.frame.advance(3);
             self.frame.skip_space()?;
         }
         let place = self.frame.place();
-        let head = self.frame.head(32)?;
+        let head = self.frame.head(32);
         if let Some(encoding) = wide_encoding(head) {
             let message = format!(
                 "line {}, column {}: expected UTF-8, found {encoding}",
@@ -129,7 +143,9 @@ impl<R: Read> Structure<R> {
                 self.state = State::Lines(0);
                 Ok(())
             }
-            Some(_) if matches!(first_char(head), First::Cut) => Err(self.cut_event(None)),
+            Some(_) if matches!(first_char(head), First::Cut) => {
+                Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)))
+            }
             Some(_) => Err(not_a_batch(place, head)),
             None => Err(refused(Refusal::new(
                 Code::Empty,
@@ -180,7 +196,9 @@ impl<R: Read> Structure<R> {
     }
 
     fn flawed(&self, flaw: Flaw, at: Place, id: Option<&str>) -> Fault {
-        let field = flaw.field.as_ref().filter(|_| flaw.code != Code::MissingField);
+        // of these two the words name the field already
+        let named = matches!(flaw.code, Code::MissingField | Code::UnknownField);
+        let field = flaw.field.as_ref().filter(|_| !named);
         let field = field.map_or(String::new(), |name| format!("field {}: ", quote(name)));
         let message = format!("{}: {field}{}", self.where_in_event(at, id), flaw.what);
         let mut refusal =
@@ -234,12 +252,10 @@ impl<R: Read> Structure<R> {
 
     /// Something that is no JSON stands between two events of an array.
     fn unexpected(&mut self, expected: &str) -> Fault {
-        if let Err(fault) = self.frame.head(4) {
-            return fault;
-        }
+        self.frame.head(4);
         let at = self.frame.place();
         let Stop::Flaw(flaw) = Tokens::new(self.frame.unread()).unexpected(expected) else {
-            return self.open_array();
+            return self.frame.more().err().unwrap_or_else(|| self.open_array());
         };
         let message = format!("line {}, column {}: {}", at.line, at.column, flaw.what);
         refused(Refusal::new(flaw.code, message, flaw.hint).at(at))
@@ -247,11 +263,10 @@ impl<R: Read> Structure<R> {
 
     fn trailing(&mut self, expected: &str, hint: &str) -> Fault {
         let at = self.frame.place();
-        let found = match self.frame.head(4).map(first_char) {
-            Ok(First::Char(found)) => show_char(found),
-            Ok(First::NotUtf8(byte)) => format!("the byte 0x{byte:02X}"),
-            Ok(First::Cut) => "the beginning of a character".to_owned(),
-            Err(fault) => return fault,
+        let found = match first_char(self.frame.head(4)) {
+            First::Char(found) => show_char(found),
+            First::NotUtf8(byte) => format!("the byte 0x{byte:02X}"),
+            First::Cut => "the beginning of a character".to_owned(),
         };
         let message = format!(
             "line {}, column {}: expected {expected}, found {found}, after {} events",

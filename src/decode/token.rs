@@ -154,7 +154,7 @@ impl<'a> Tokens<'a> {
                 return Err(Stop::flaw(
                     Code::BadJson,
                     at,
-                    "a string has a backslash that begins no escape of JSON",
+                    "expected one of the escapes of JSON, found a backslash that begins none",
                     "a backslash itself is written \\\\; the escapes are \\\" \\\\ \\/ \\b \\f \
                      \\n \\r \\t \\uXXXX",
                 ));
@@ -172,9 +172,7 @@ impl<'a> Tokens<'a> {
             Stop::flaw(
                 Code::BadJson,
                 at,
-                format!(
-                    "a string has the lone surrogate \\u{first:04x}: expected a whole character"
-                ),
+                format!("expected a whole character, found the lone surrogate \\u{first:04x}"),
                 "characters beyond U+FFFF are written as they are in UTF-8, or as a pair \
                  \\ud800-\\udbff, \\udc00-\\udfff; was a text cut in the middle of one?",
             )
@@ -207,7 +205,7 @@ impl<'a> Tokens<'a> {
                     Stop::flaw(
                         Code::BadJson,
                         at,
-                        "a string has \\u without four hexadecimal digits behind it",
+                        "expected four hexadecimal digits after \\u, found something else",
                         "write \\uXXXX with four hexadecimal digits, or \\\\u for a backslash \
                          and a u",
                     )
