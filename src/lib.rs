@@ -10,3 +10,4 @@ pub mod refusal;
 pub mod engine;
 
 pub mod store;
+pub mod systemd;
