@@ -35,7 +35,7 @@ main() {
     down) down ;;
     forget) rm -rf --one-file-system "$root" "$root.new" ;;
     __host_of_the_box) host_of_the_box ;;
-    *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 }
 
@@ -110,14 +110,17 @@ host_of_the_box() {
   # systemd-nspawn keeps its scratch in /run; the box gets a pure cgroup v2, also on a mixed host
   mount -t tmpfs -o mode=755 tmpfs /run
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
-  mkdir -p "$run/upper" "$run/work" "$run/merged" "$cgroup"
+  # what the box writes is kept in memory: an overlay (of Docker, say) takes no other one on top
+  mkdir -p "$run/fs" "$cgroup"
+  mount -t tmpfs -o mode=755,size=2g tmpfs "$run/fs"
+  mkdir "$run/fs/upper" "$run/fs/work" "$run/fs/merged"
   mount -t overlay overlay \
-    -o "lowerdir=$root,upperdir=$run/upper,workdir=$run/work" "$run/merged"
+    -o "lowerdir=$root,upperdir=$run/fs/upper,workdir=$run/fs/work" "$run/fs/merged"
   (
     echo "$BASHPID" >"$cgroup/cgroup.procs"
     # bpf: systemd needs it for IPAddressDeny= and DeviceAllow=
     exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 \
-      systemd-nspawn --boot --directory="$run/merged" --machine="$name" --register=no \
+      systemd-nspawn --boot --directory="$run/fs/merged" --machine="$name" --register=no \
       --keep-unit --private-network --settings=no --link-journal=no --resolv-conf=off \
       --timezone=off --console=pipe --kill-signal=SIGRTMIN+3 \
       --capability=CAP_BPF --system-call-filter=bpf </dev/null
