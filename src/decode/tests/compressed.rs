@@ -19,7 +19,9 @@ pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
     to.finish().unwrap()
 }
 
-const PACKERS: [fn(&[u8]) -> Vec<u8>; 2] = [gzip, zstd];
+type Packer = fn(&[u8]) -> Vec<u8>;
+
+const PACKERS: [Packer; 2] = [gzip, zstd];
 
 fn skippable(bytes: usize) -> Vec<u8> {
     let mut frame = vec![0x5a, 0x2a, 0x4d, 0x18];
@@ -106,9 +108,7 @@ fn nothing_is_unpacked_twice() {
 
 #[test]
 fn garbage_behind_the_data_is_refused() {
-    for (pack, other) in
-        [(gzip as fn(&[u8]) -> Vec<u8>, zstd as fn(&[u8]) -> Vec<u8>), (zstd, gzip)]
-    {
+    for (pack, other) in [(gzip as Packer, zstd as Packer), (zstd, gzip)] {
         let good = pack(lines(5).as_bytes());
         for garbage in [&b"\0"[..], b"\n", b"0123456789", b"(", b"\0\0\0\0\0\0\0\0", b"[]"] {
             // a lone "(" may be the beginning of one more zstd frame

@@ -148,7 +148,8 @@ fn messages_read_well_alone() {
         ),
         (
             "[] x",
-            "line 1, column 4: expected nothing after the end of the array, found \"x\", after 0 events",
+            "line 1, column 4: expected nothing after the end of the array, found \"x\", after 0 \
+             events",
         ),
         (
             "[{\"id\":\"a\u{1b}[31m\"}]",
