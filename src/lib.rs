@@ -3,11 +3,14 @@
 //! The modules stand in reading order, and each imports only from those above it.
 
 pub mod clock;
-pub mod decode;
 pub mod event;
 pub mod refusal;
 
+pub mod decode;
 pub mod engine;
 
 pub mod store;
+
+pub mod spool;
+
 pub mod systemd;

@@ -1,0 +1,230 @@
+//! One daemon per spool: the lock, what its holder says of itself, and a look at both.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::folder;
+
+/// The file in the spool in which the daemon says how it is.
+pub const STATE_FILE: &str = ".windowflow.lock";
+
+/// The size of that file, in bytes, and one more than the most that can be published.
+pub const STATE_BYTES: usize = 4096;
+
+/// For how long to try while only those who look at the lock are in the way.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to leave them alone in between.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// The hold on a spool. It ends when it is dropped and when the process ends, however it ends.
+///
+/// What is locked is the spool folder itself, and not a file in it: a file can be removed by a
+/// helpful hand that takes it for a stale one, and then two daemons would hold two locks.
+#[derive(Debug)]
+pub struct Lock {
+    // closing it gives the lock back
+    _root: File,
+    state: File,
+}
+
+impl Lock {
+    /// Takes the lock of a spool, and makes the folder where it is missing.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] when another process has it; at once, without waiting.
+    pub fn take(root: &Path) -> Result<Lock, LockError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| LockError::Io { path, source }
+        };
+        folder::make_all(root).map_err(at(root))?;
+        let held = File::open(root).map_err(at(root))?;
+        let pause = || thread::sleep(PAUSE);
+        if !try_exclusive(&held, PATIENCE, pause).map_err(at(root))? {
+            let by = peek(root).ok().and_then(|peek| peek.state);
+            let by = by.map(|state| String::from_utf8_lossy(&state).into_owned());
+            return Err(LockError::Held { root: root.to_owned(), by });
+        }
+        let path = root.join(STATE_FILE);
+        let state = open_state(&path).map_err(at(&path))?;
+        Ok(Lock { _root: held, state })
+    }
+
+    /// Says how the daemon is: one JSON text of less than [`STATE_BYTES`] bytes, written in place
+    /// and in one step over blocks that are there already, so that a full disk is no hindrance.
+    ///
+    /// # Errors
+    /// When the text is too long, or the disk refuses.
+    pub fn publish(&mut self, state: &[u8]) -> io::Result<()> {
+        if state.len() >= STATE_BYTES {
+            let text = format!("a state of {} bytes, of at most {}", state.len(), STATE_BYTES - 1);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.state.write_all_at(&padded(state), 0)
+    }
+}
+
+/// Takes the lock for ourselves alone; says whether that was possible.
+///
+/// Whoever [peeks](peek) shares the lock for a moment, and must not keep a daemon from starting.
+/// So when it is refused we ask to share it, too: that is refused only if another has it alone.
+fn try_exclusive(held: &File, patience: Duration, pause: impl Fn()) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if is_locked(held.try_lock())? {
+            return Ok(true);
+        }
+        if !is_locked(held.try_lock_shared())? || Instant::now() >= deadline {
+            return Ok(false);
+        }
+        held.unlock()?;
+        pause();
+    }
+}
+
+fn is_locked(outcome: Result<(), TryLockError>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Opens the file for the state, with its blocks allocated unless the disk is full just now.
+fn open_state(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o640);
+    let state = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
+    if state.metadata()?.len() != STATE_BYTES as u64 {
+        match state.set_len(0).and_then(|()| state.write_all_at(&padded(b""), 0)) {
+            Err(error) if !is_full(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(state)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn padded(state: &[u8]) -> [u8; STATE_BYTES] {
+    let mut block = [b' '; STATE_BYTES];
+    block[..state.len()].copy_from_slice(state);
+    block[STATE_BYTES - 1] = b'\n';
+    block
+}
+
+/// What can be seen of a spool's daemon from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peek {
+    /// Whether one holds the lock.
+    pub held: bool,
+    /// What it (or, when none holds the lock, the last one) said of itself: JSON, without padding.
+    /// None when nothing was said.
+    pub state: Option<Vec<u8>>,
+}
+
+/// Looks at the lock without getting in the way of a daemon that starts at the same moment. A spool
+/// that is not there is not held.
+///
+/// # Errors
+/// When the spool or the state cannot be read.
+pub fn peek(root: &Path) -> io::Result<Peek> {
+    let held = match File::open(root) {
+        Ok(folder) => !is_locked(folder.try_lock_shared())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Peek::default()),
+        Err(error) => return Err(error),
+    };
+    match File::open(root.join(STATE_FILE)) {
+        Ok(state) => Ok(Peek { held, state: read_state(&state)? }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Peek { held, state: None }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads until two readings agree and are JSON: a reader may meet a state half written.
+fn read_state(file: &File) -> io::Result<Option<Vec<u8>>> {
+    let mut before = None;
+    for _ in 0..100 {
+        let mut block = [0; STATE_BYTES];
+        let mut filled = 0;
+        while filled < STATE_BYTES {
+            match file.read_at(&mut block[filled..], filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        let state = block[..filled].trim_ascii_end().to_vec();
+        if before.as_ref() == Some(&state) {
+            let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&state).is_ok();
+            if is_json || state.is_empty() {
+                return Ok(is_json.then_some(state));
+            }
+        }
+        before = Some(state);
+    }
+    Ok(None)
+}
+
+/// Why a spool could not be locked.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process has it.
+    Held {
+        /// The spool.
+        root: PathBuf,
+        /// What the holder says of itself (JSON), if it said anything.
+        by: Option<String>,
+    },
+    /// The system refuses.
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl LockError {
+    /// Whether another process has the lock, which may pass.
+    pub fn is_held(&self) -> bool {
+        matches!(self, LockError::Held { .. })
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockError::Held { root, by } => {
+                write!(f, "another daemon holds the spool {}", root.display())?;
+                if let Some(state) = by {
+                    write!(f, " and says of itself {state}")?;
+                }
+                f.write_str("; stop it first, or give this one a spool of its own")
+            }
+            LockError::Io { path, source } => {
+                write!(f, "cannot lock the spool at {}: {source}; ", path.display())?;
+                f.write_str("the user that runs windowflow must own the spool folder")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LockError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LockError::Io { source, .. } => Some(source),
+            LockError::Held { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Tests of the lock and of what is published beside it.
+
+use std::cell::Cell;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+const CHILD: &str = "WINDOWFLOW_TEST_LOCK_CHILD";
+
+#[test]
+fn one_at_a_time_and_the_state_outlives_its_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("deep/spool");
+    assert_eq!(peek(&root).unwrap(), Peek::default());
+    let mut lock = Lock::take(&root).unwrap();
+    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: None });
+    lock.publish(br#"{"pid": 1, "long": "xxxxxxxxxxxxxxxxxxxxxxxxxx"}"#).unwrap();
+    lock.publish(br#"{"pid": 2}"#).unwrap();
+    let state = Some(br#"{"pid": 2}"#.to_vec());
+    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: state.clone() });
+
+    let refused = Lock::take(&root).unwrap_err();
+    assert!(refused.to_string().contains(r#"says of itself {"pid": 2}"#), "{refused}");
+    let LockError::Held { by: Some(by), .. } = refused else { panic!("{refused}") };
+    assert_eq!(by, r#"{"pid": 2}"#);
+
+    drop(lock);
+    assert_eq!(peek(&root).unwrap(), Peek { held: false, state });
+    let again = Lock::take(&root).unwrap();
+    assert_eq!(std::fs::metadata(root.join(STATE_FILE)).unwrap().len(), STATE_BYTES as u64);
+    drop(again);
+}
+
+#[test]
+fn removing_the_file_does_not_give_the_lock_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let _lock = Lock::take(dir.path()).unwrap();
+    std::fs::remove_file(dir.path().join(STATE_FILE)).unwrap();
+    let second = Lock::take(dir.path());
+    assert!(matches!(second, Err(LockError::Held { by: None, .. })), "{second:?}");
+    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None });
+}
+
+#[test]
+fn a_state_must_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lock = Lock::take(dir.path()).unwrap();
+    let longest = format!("\"{}\"", "x".repeat(STATE_BYTES - 3)).into_bytes();
+    lock.publish(&longest).unwrap();
+    assert_eq!(peek(dir.path()).unwrap().state, Some(longest.clone()));
+    let error = lock.publish(&[longest, b" ".to_vec()].concat()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(std::fs::metadata(dir.path().join(STATE_FILE)).unwrap().len(), 4096);
+}
+
+#[test]
+fn who_shares_the_lock_is_waited_for_and_who_has_it_alone_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = File::open(dir.path()).unwrap();
+    let other = File::open(dir.path()).unwrap();
+    let pauses = Cell::new(0);
+    let leave = || {
+        pauses.set(pauses.get() + 1);
+        other.unlock().unwrap();
+    };
+    other.try_lock_shared().unwrap();
+    assert!(try_exclusive(&ours, PATIENCE, leave).unwrap());
+    assert_eq!(pauses.get(), 1);
+    ours.unlock().unwrap();
+    // one that never leaves
+    other.try_lock_shared().unwrap();
+    assert!(!try_exclusive(&ours, Duration::ZERO, leave).unwrap());
+    ours.unlock().unwrap();
+    other.unlock().unwrap();
+    // a daemon
+    other.try_lock().unwrap();
+    assert!(!try_exclusive(&ours, PATIENCE, leave).unwrap());
+    assert_eq!(pauses.get(), 1);
+}
+
+#[test]
+fn looking_never_keeps_a_daemon_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Lock::take(dir.path()).unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    peek(dir.path()).unwrap();
+                }
+            });
+        }
+        let taken = (0..1000).filter(|_| Lock::take(dir.path()).is_ok()).count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(taken, 1000);
+    });
+}
+
+#[test]
+fn of_many_that_start_together_one_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let taken = std::thread::scope(|scope| {
+            let starts: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| Lock::take(dir.path()).ok())).collect();
+            let locks: Vec<_> = starts.into_iter().map(|start| start.join().unwrap()).collect();
+            locks.iter().flatten().count()
+        });
+        assert_eq!(taken, 1);
+    }
+}
+
+#[test]
+fn a_reader_sees_whole_states_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lock = Lock::take(dir.path()).unwrap();
+    lock.publish(b"[]").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0_usize;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                let digit = char::from(b'0' + (number % 10) as u8).to_string();
+                let text = format!("\"{}\"", digit.repeat(1 + number * 37 % 4000));
+                lock.publish(text.as_bytes()).unwrap();
+            }
+        });
+        let mut seen = 0;
+        for _ in 0..2000 {
+            let Some(state) = peek(dir.path()).unwrap().state else { continue };
+            if let Ok(text) = serde_json::from_slice::<String>(&state) {
+                let mut chars = text.chars();
+                let first = chars.next().unwrap();
+                assert!(chars.all(|char| char == first), "a mixture: {text}");
+                seen += 1;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn the_lock_dies_with_its_process() {
+    if let Some(root) = std::env::var_os(CHILD) {
+        let mut lock = Lock::take(Path::new(&root)).unwrap();
+        lock.publish(b"{}").unwrap();
+        println!("\nheld");
+        // until killed: the other end of standard input stays open
+        io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "spool::lock::tests::the_lock_dies_with_its_process", "--nocapture"])
+        .env(CHILD, dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let held = said.map_while(Result::ok).any(|line| line == "held");
+    assert!(held, "the child never had the lock");
+    let refused = Lock::take(dir.path());
+    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+    Lock::take(dir.path()).unwrap();
+}

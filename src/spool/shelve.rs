@@ -1,0 +1,485 @@
+//! Moves between the folders: durable, never overwriting, and only of the very file that was read.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::SystemTime;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::folder::{self, Facts, Kind};
+use super::ready::{Opened, is_not_that_folder};
+use super::{Entry, Spool, name, remove, scan};
+use crate::refusal::Code;
+
+/// What stands behind the name of a refused file in the name of its reason.
+pub const REASON_SUFFIX: &str = ".error.json";
+
+/// A reason in the making. One name for all: there is one writer, and a crash leaves one file.
+const REASON_DRAFT: &str = ".windowflow-reason.tmp";
+
+/// The most bytes of a left-over reason that are looked at to tell it from a producer's file.
+const REASON_MAX_BYTES: u64 = 1 << 20;
+
+/// How often a name is looked for when others keep taking the one that was free.
+const TRIES: usize = 100;
+
+/// Moves an ingested file to done, under its own name or with a number behind it, and answers
+/// where it is. The commit that counts it must be durable by now.
+///
+/// # Errors
+/// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
+pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf, ShelveError> {
+    let from = open_from(spool.inbox(), entry)?;
+    let to = make_to(spool, spool.done(), entry)?;
+    let ours = check(&from, spool.inbox(), entry, Some(opened))?;
+    let room = room_for(&entry.name, &to);
+    let taken = |name: &OsStr| folder::exists(&to, name);
+    let name = move_numbered(&from, &entry.name, &to, &entry.name, room, taken)
+        .map_err(|error| ShelveError::of(error, entry.path_in(spool.inbox())))?;
+    let placed = Entry { folder: entry.folder.clone(), name };
+    check_moved(spool, (&from, entry), (&to, spool.done(), &placed), &ours)?;
+    spool.touch(spool.inbox(), entry.folder.as_deref());
+    spool.touch(spool.done(), entry.folder.as_deref());
+    Ok(placed.path_in(spool.done()))
+}
+
+/// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is
+/// written durably first. `opened` is none for what was never opened: a link, or a file that we
+/// may not read.
+///
+/// # Errors
+/// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
+pub fn to_failed(
+    spool: &Spool,
+    entry: &Entry,
+    opened: Option<&Opened>,
+    reason_json: &[u8],
+) -> Result<PathBuf, ShelveError> {
+    let from = open_from(spool.inbox(), entry)?;
+    let to = make_to(spool, spool.failed(), entry)?;
+    let ours = check(&from, spool.inbox(), entry, opened)?;
+    let room = room_for(&entry.name, &to);
+    let room = room.saturating_sub(REASON_SUFFIX.len());
+    let name = move_with_reason(&from, &entry.name, &to, room, reason_json)
+        .map_err(|error| ShelveError::of(error, entry.path_in(spool.failed())))?;
+    let placed = Entry { folder: entry.folder.clone(), name };
+    let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), &ours);
+    if let Err(ShelveError::Replaced | ShelveError::Changed) = checked {
+        let _ = remove(&to, &reason_name(&placed.name));
+    }
+    checked?;
+    spool.touch(spool.inbox(), entry.folder.as_deref());
+    spool.touch(spool.failed(), entry.folder.as_deref());
+    Ok(placed.path_in(spool.failed()))
+}
+
+/// Puts a refused file back into the inbox, where it is taken at once, and answers where it is.
+/// Its reason is removed after that.
+///
+/// # Errors
+/// See [`ShelveError`]; the file is then in failed still.
+pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveError> {
+    let from = open_from(spool.failed(), entry)?;
+    let to = make_to(spool, spool.inbox(), entry)?;
+    check(&from, spool.failed(), entry, None)?;
+    let reason = reason_name(&entry.name);
+    let reason_before = Facts::at(&from, &reason).ok();
+    let room = room_for(&entry.name, &to);
+    let taken = |name: &OsStr| folder::exists(&to, name);
+    let name = move_numbered(&from, &entry.name, &to, &entry.name, room, taken)
+        .map_err(|error| ShelveError::of(error, entry.path_in(spool.failed())))?;
+    // The daemon may have refused the file again by now: then the reason is a new one, and stays.
+    let reason_now = Facts::at(&from, &reason).ok();
+    if reason_before.is_some_and(|before| reason_now.is_some_and(|now| now.file == before.file)) {
+        let path = Entry { folder: entry.folder.clone(), name: reason.clone() };
+        remove(&from, &reason)
+            .map_err(|error| ShelveError::of(error, path.path_in(spool.failed())))?;
+    }
+    spool.touch(spool.failed(), entry.folder.as_deref());
+    spool.touch(spool.inbox(), entry.folder.as_deref());
+    Ok(Entry { folder: entry.folder.clone(), name }.path_in(spool.inbox()))
+}
+
+/// A refused file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The folder of its source, and its name in failed.
+    pub entry: Entry,
+    /// Its path.
+    pub path: PathBuf,
+    /// The path of its reason, where there is one.
+    pub reason: Option<PathBuf>,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was last written to.
+    pub modified: SystemTime,
+}
+
+/// The refused files, in order, with those of each source. Reasons whose file is gone are left out.
+///
+/// # Errors
+/// When failed or a folder in it cannot be listed.
+pub fn list_failed(spool: &Spool) -> io::Result<Vec<Failed>> {
+    let held = folder::open(spool.failed())?;
+    let mut failed = Vec::new();
+    for folder in list_failed_in(spool, &held, None, &mut failed)? {
+        let Some(source) = folder.to_str() else { continue };
+        match folder::open_sub(&held, &folder) {
+            Ok(sub) => drop(list_failed_in(spool, &sub, Some(source), &mut failed)?),
+            Err(error) if is_not_that_folder(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    failed.sort_unstable_by(|a, b| a.entry.cmp(&b.entry));
+    Ok(failed)
+}
+
+/// Lists one folder of failed, and answers the folders in it.
+fn list_failed_in(
+    spool: &Spool,
+    held: &OwnedFd,
+    source: Option<&str>,
+    failed: &mut Vec<Failed>,
+) -> io::Result<Vec<OsString>> {
+    let mut files = Vec::new();
+    let mut folders = Vec::new();
+    for (name, _) in scan::list(held)? {
+        if name::is_hidden(name.as_bytes()) {
+            continue;
+        }
+        match Facts::at(held, &name) {
+            Ok(facts) if facts.kind == Kind::Folder => folders.push(name),
+            Ok(facts) => files.push((name, facts)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let names: HashSet<&OsStr> = files.iter().map(|(name, _)| name.as_os_str()).collect();
+    for (name, facts) in &files {
+        let reason = Some(reason_name(name)).filter(|reason| names.contains(reason.as_os_str()));
+        // the reason of another file, or one whose file is gone
+        let is_reason = stem(name).is_some_and(|stem| names.contains(stem));
+        if is_reason || (reason.is_none() && stem(name).is_some() && is_left_over(held, name)?) {
+            continue;
+        }
+        let entry = Entry::new(source, name);
+        let at = |name| Entry::new(source, name).path_in(spool.failed());
+        failed.push(Failed {
+            path: at(name.clone()),
+            entry,
+            reason: reason.map(at),
+            bytes: facts.bytes,
+            modified: facts.modified(),
+        });
+    }
+    Ok(folders)
+}
+
+/// Makes the moves since the last call durable; called once at the end of a drain. A power cut
+/// before it leaves files in the inbox, where they are taken again and change nothing.
+///
+/// # Errors
+/// When a folder cannot be synced; it is tried again at the next call.
+pub fn sync_folders(spool: &Spool) -> io::Result<()> {
+    let take = || spool.touched.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut folders: Vec<PathBuf> = mem::take(&mut *take()).into_iter().collect();
+    // where names came before where they went: a file may stand in both places, never in none
+    folders.sort_by_key(|path| path.starts_with(spool.inbox()));
+    let mut outcome = Ok(());
+    for path in folders {
+        match File::open(&path).and_then(|folder| folder.sync_all()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                take().insert(path);
+                outcome = Err(error);
+            }
+        }
+    }
+    outcome
+}
+
+/// Why a file was not moved.
+#[derive(Debug)]
+pub enum ShelveError {
+    /// Another file has the name now. It is left in the inbox, to be taken as a file of its own.
+    Replaced,
+    /// The file was written to since it was opened. It is left in the inbox, to be read again.
+    Changed,
+    /// Nothing has that name any more.
+    Gone,
+    /// The system refuses, at that path: no fault of the file.
+    Io(PathBuf, io::Error),
+}
+
+impl ShelveError {
+    fn of(error: io::Error, path: PathBuf) -> ShelveError {
+        match error.kind() {
+            io::ErrorKind::NotFound => ShelveError::Gone,
+            _ => ShelveError::Io(path, error),
+        }
+    }
+}
+
+impl fmt::Display for ShelveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShelveError::Replaced => f.write_str(
+                "another file took the name while this one was read; it is left in place and taken \
+                 next",
+            ),
+            ShelveError::Changed => f.write_str(
+                "the file was written to while it was read; it is left in place and read again \
+                 (write under a name that ends in .tmp and rename when done)",
+            ),
+            ShelveError::Gone => f.write_str("the file is gone"),
+            ShelveError::Io(path, error) => write!(
+                f,
+                "cannot move a file at {}: {error}; the user that runs windowflow must be able to \
+                 write there, and the disk must have room",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ShelveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ShelveError::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
+    folder::open_source(base, entry.folder.as_deref()).map_err(|error| {
+        if is_not_that_folder(&error) { ShelveError::Gone } else { io_at(base, error) }
+    })
+}
+
+fn io_at(path: &Path, error: io::Error) -> ShelveError {
+    ShelveError::Io(path.to_owned(), error)
+}
+
+/// Opens the folder of the entry's source below `base`, and makes it where it is missing.
+fn make_to(spool: &Spool, base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
+    let held = folder::open(base).map_err(|error| io_at(base, error))?;
+    let Some(source) = entry.folder.as_deref() else { return Ok(held) };
+    let make = || -> io::Result<OwnedFd> {
+        match folder::open_sub(&held, source) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                folder::make_sub(&held, source)?;
+                spool.touch(base, None);
+                folder::open_sub(&held, source)
+            }
+            // a file of that name was moved here before, or a link was put here
+            Err(error) if is_not_that_folder(&error) && base != spool.inbox() => {
+                set_aside(&held, OsStr::new(source))?;
+                spool.touch(base, None);
+                folder::make_sub(&held, source)?;
+                folder::open_sub(&held, source)
+            }
+            other => other,
+        }
+    };
+    make().map_err(|error| io_at(&base.join(source), error))
+}
+
+/// Gives another name to a file, and to its reason, that stands where a folder is needed.
+fn set_aside(held: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let room = room_for(name, held) - REASON_SUFFIX.len();
+    let free = first_free_name(name, room, |name| {
+        Ok(folder::exists(held, name)? || folder::exists(held, &reason_name(name))?)
+    })?;
+    let reason = reason_name(name);
+    if folder::exists(held, &reason)? {
+        folder::move_free(held.as_fd(), &reason, held.as_fd(), &reason_name(&free))?;
+    }
+    folder::move_free(held.as_fd(), name, held.as_fd(), &free)
+}
+
+/// Checks that the name still stands for the file that was read, as it was read.
+fn check(
+    from: &OwnedFd,
+    base: &Path,
+    entry: &Entry,
+    opened: Option<&Opened>,
+) -> Result<Facts, ShelveError> {
+    let here = Facts::at(from, &entry.name)
+        .map_err(|error| ShelveError::of(error, entry.path_in(base)))?;
+    match opened.map(Opened::facts) {
+        Some(ours) if here.file != ours.file => Err(ShelveError::Replaced),
+        Some(ours) if !here.same_content(ours) => Err(ShelveError::Changed),
+        Some(ours) => Ok(*ours),
+        // never opened, so it was no folder when it was found
+        None if here.kind == Kind::Folder => Err(ShelveError::Replaced),
+        None => Ok(here),
+    }
+}
+
+/// Checks the same where the file is now, since the name may have changed hands just before the
+/// move; what should not have been moved is put back.
+fn check_moved(
+    spool: &Spool,
+    (from, entry): (&OwnedFd, &Entry),
+    (to, base, placed): (&OwnedFd, &Path, &Entry),
+    ours: &Facts,
+) -> Result<(), ShelveError> {
+    let there = Facts::at(to, &placed.name)
+        .map_err(|error| ShelveError::Io(placed.path_in(base), error))?;
+    let verdict = if there.file != ours.file {
+        ShelveError::Replaced
+    } else if !there.same_content(ours) {
+        ShelveError::Changed
+    } else {
+        return Ok(());
+    };
+    let room = room_for(&entry.name, from);
+    let taken = |name: &OsStr| folder::exists(from, name);
+    // under a numbered name if its own is taken again
+    move_numbered(to, &placed.name, from, &entry.name, room, taken)
+        .map_err(|error| ShelveError::Io(placed.path_in(base), error))?;
+    spool.touch(spool.inbox(), entry.folder.as_deref());
+    Err(verdict)
+}
+
+/// Moves a file to the wanted name, or to that with a number behind it, and answers which.
+fn move_numbered(
+    from: &OwnedFd,
+    name: &OsStr,
+    to: &OwnedFd,
+    wanted: &OsStr,
+    room: usize,
+    is_taken: impl Fn(&OsStr) -> io::Result<bool>,
+) -> io::Result<OsString> {
+    let mut free = wanted.to_owned();
+    for _ in 0..TRIES {
+        match folder::move_free(from.as_fd(), name, to.as_fd(), &free) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                free = first_free_name(wanted, room, &is_taken)?;
+            }
+            other => return other.map(|()| free),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Writes the reason, moves the file beside it, and answers the name of the file.
+fn move_with_reason(
+    from: &OwnedFd,
+    name: &OsStr,
+    to: &OwnedFd,
+    room: usize,
+    reason_json: &[u8],
+) -> io::Result<OsString> {
+    for _ in 0..TRIES {
+        let free = first_free_name(name, room, |name| is_pair_taken(to, name))?;
+        let reason = reason_name(&free);
+        let moved = write_reason(to, &reason, reason_json).and_then(|()| {
+            folder::move_free(from.as_fd(), name, to.as_fd(), &free).inspect_err(|_| {
+                // should even this fail, the next refusal of the file writes over it
+                let _ = remove(to, &reason);
+            })
+        });
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other.map(|()| free),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn first_free_name(
+    name: &OsStr,
+    room: usize,
+    is_taken: impl Fn(&OsStr) -> io::Result<bool>,
+) -> io::Result<OsString> {
+    let numbered = |number| name::numbered(name.as_bytes(), number, room).map(OsString::from_vec);
+    let number = name::first_free(|number| match numbered(number) {
+        Some(name) => is_taken(&name),
+        None if number == 0 => Ok(true),
+        None => Err(io::ErrorKind::InvalidFilename.into()),
+    })?;
+    numbered(number).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
+}
+
+/// How many bytes a name may have in that folder; asked of the system only when it matters.
+fn room_for(name: &OsStr, held: &OwnedFd) -> usize {
+    if name.len() <= 32 { 255 } else { folder::name_room(held) }
+}
+
+fn reason_name(name: &OsStr) -> OsString {
+    let mut reason = name.to_owned();
+    reason.push(REASON_SUFFIX);
+    reason
+}
+
+/// The name of the file that a name would be the reason of.
+fn stem(name: &OsStr) -> Option<&OsStr> {
+    name.as_bytes().strip_suffix(REASON_SUFFIX.as_bytes()).map(OsStr::from_bytes)
+}
+
+/// Whether a refused file of that name, with its reason, would get in the way of another, or be
+/// taken for the reason of another.
+fn is_pair_taken(held: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+    let reason = reason_name(name);
+    Ok(folder::exists(held, name)?
+        || (folder::exists(held, &reason)? && !is_left_over(held, &reason)?)
+        || stem(name).map_or(Ok(false), |stem| folder::exists(held, stem))?)
+}
+
+/// Whether that file is a reason of ours whose file never followed it, or has left.
+fn is_left_over(held: &OwnedFd, reason: &OsStr) -> io::Result<bool> {
+    let is_data = folder::exists(held, &reason_name(reason))?
+        || stem(reason).map_or(Ok(true), |stem| folder::exists(held, stem))?;
+    if is_data || Facts::at(held, reason)?.kind != Kind::File {
+        return Ok(false);
+    }
+    // a producer may call its files like this too: never write over such a one
+    let mut text = Vec::new();
+    folder::open_file(held, reason)?.take(REASON_MAX_BYTES).read_to_end(&mut text)?;
+    let value: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
+    let code = value.as_ref().and_then(|value| value.get("code")?.as_str());
+    Ok(code.and_then(Code::from_name).is_some())
+}
+
+/// Writes a reason durably: it is there whole, or not at all.
+fn write_reason(held: &OwnedFd, reason: &OsStr, json: &[u8]) -> io::Result<()> {
+    let draft = OsStr::new(REASON_DRAFT);
+    remove(held, draft)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o640);
+    let mut file = File::from(rustix::fs::openat(held, draft, flags, mode)?);
+    let written =
+        file.write_all(json).and_then(|()| file.sync_all()).and_then(|()| match folder::move_free(
+            held.as_fd(),
+            draft,
+            held.as_fd(),
+            reason,
+        ) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !is_left_over(held, reason)? {
+                    return Err(error);
+                }
+                Ok(rustix::fs::renameat(held, draft, held, reason)?)
+            }
+            other => other,
+        });
+    if written.is_err() {
+        // leave the room that a full disk may need
+        let _ = remove(held, draft);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;
