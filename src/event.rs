@@ -10,6 +10,19 @@ pub const MAX_NAME_BYTES: usize = 512;
 /// The source of files that lie in the inbox itself, and of events that name none elsewhere.
 pub const DEFAULT_SOURCE: &str = "default";
 
+/// Whether that can be the name of an id, key, source or producer version; if not, why.
+///
+/// # Errors
+/// When it is empty, longer than [`MAX_NAME_BYTES`], or white space only.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    match name {
+        "" => Err("must not be empty"),
+        _ if name.len() > MAX_NAME_BYTES => Err("must not be longer than 512 bytes of UTF-8"),
+        _ if name.chars().all(char::is_whitespace) => Err("must not be white space only"),
+        _ => Ok(()),
+    }
+}
+
 /// Where something stands in a batch, after decompression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {

@@ -10,6 +10,7 @@ mod watermark;
 pub mod window;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -74,6 +75,25 @@ impl Counts {
     /// All of them: every event that was read has exactly one outcome.
     pub fn events(&self) -> u64 {
         self.accepted + self.late + self.duplicate + self.future + self.expired
+    }
+}
+
+/// The outcomes that took place, in words: `4 accepted, 1 late`.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [
+            (self.accepted, "accepted"),
+            (self.late, "late"),
+            (self.duplicate, "duplicate"),
+            (self.future, "future"),
+            (self.expired, "expired"),
+        ];
+        let mut comma = "";
+        for (count, outcome) in all.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{comma}{count} {outcome}")?;
+            comma = ", ";
+        }
+        if comma.is_empty() { f.write_str("no events") } else { Ok(()) }
     }
 }
 
@@ -163,6 +183,11 @@ impl Judge {
     pub fn learn(&mut self, progress: &Progress) {
         self.now_ms = progress.now_ms;
         self.watermark.learn(progress);
+    }
+
+    /// What it judges by.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// W as it stands.

@@ -1,7 +1,18 @@
 //! Where the past is kept: the questions the engine asks and the changes it makes.
 
+#[cfg(test)]
+mod conformance;
+#[doc(hidden)]
+pub mod failing;
+#[doc(hidden)]
+pub mod memory;
+pub mod sqlite;
+
 use std::fmt;
+use std::io;
 use std::ops::ControlFlow;
+
+use rustix::rand::GetRandomFlags;
 
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
@@ -48,12 +59,13 @@ pub trait Batch {
     /// By kind.
     fn progress(&mut self, sources: &[&str]) -> Result<Progress, Error>;
 
-    /// Makes the changes of one chunk.
+    /// Makes the changes of one chunk, and says how many windows that hold something became
+    /// final by it.
     ///
     /// # Errors
     /// [`Error::Overflow`] with every window that would leave its range: nothing of the chunk is
     /// to be relied on then, and the batch must be dropped.
-    fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<(), Error>;
+    fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error>;
 
     /// What is still known of where an id came from.
     ///
@@ -78,6 +90,21 @@ pub struct Delivery {
     pub file: String,
     /// The source that it belongs to.
     pub source: String,
+}
+
+impl Delivery {
+    /// A new attempt to deliver that file.
+    ///
+    /// # Errors
+    /// When the machine gives no randomness.
+    pub fn fresh(file: String, source: String) -> io::Result<Delivery> {
+        let mut token = [0; 16];
+        let mut filled = 0;
+        while filled < token.len() {
+            filled += rustix::rand::getrandom(&mut token[filled..], GetRandomFlags::empty())?;
+        }
+        Ok(Delivery { token, file, source })
+    }
 }
 
 /// What `begin` answers.
@@ -165,18 +192,21 @@ pub trait Snapshot {
     ///
     /// # Errors
     /// By kind.
-    fn windows(&self, span: Span, each: &mut Each<'_, WindowRow<'_>>) -> Result<(), Error>;
+    fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error>;
 
     /// Each late event that was kept and whose window starts in the span, by (batch, index), until
     /// told to stop.
     ///
     /// # Errors
     /// By kind.
-    fn late(&self, span: Span, each: &mut Each<'_, LateRow<'_>>) -> Result<(), Error>;
+    fn late(&self, span: Span, each: &mut EachLate<'_>) -> Result<(), Error>;
 }
 
-/// What is called with each row of a stream.
-pub type Each<'e, Row> = dyn FnMut(&Row) -> ControlFlow<()> + 'e;
+/// What is called with each window of a stream; the row lives only for the call.
+pub type EachWindow<'e> = dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + 'e;
+
+/// What is called with each late event of a stream; the row lives only for the call.
+pub type EachLate<'e> = dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + 'e;
 
 /// Window starts from `from_ms` (inclusive) to `to_ms` (exclusive); none is unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -293,6 +323,8 @@ pub enum Error {
     Missing(String),
     /// It was written by a newer version.
     NewerSchema(String),
+    /// It lies, or would lie, where it cannot be kept safely.
+    Misplaced(String),
     /// It was made with other settings.
     OtherSettings {
         /// What it was made with.
@@ -315,6 +347,7 @@ impl fmt::Display for Error {
             | Error::Corrupt(text)
             | Error::Missing(text)
             | Error::NewerSchema(text)
+            | Error::Misplaced(text)
             | Error::Unknown(text) => f.write_str(text),
             Error::OtherSettings { stored, asked } => write!(
                 f,

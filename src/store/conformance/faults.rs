@@ -1,0 +1,56 @@
+//! A failure at any call, of any kind, leaves nothing behind; and the same delivery gets in later.
+
+use super::world::*;
+use crate::engine::settings::Settings;
+use crate::engine::totals::Totals;
+use crate::store::failing::{FailingStore, Failure};
+use crate::store::{Begun, Error, Store};
+
+fn history() -> Vec<Vec<Ev>> {
+    vec![
+        vec![ev("a", "k", 100, 1), ev("b", "l", 2600, 2).from("s"), ev("c", "k", 2700, 3)],
+        vec![ev("d", "k", 50, 4), ev("e", "k", 9_999_999, 5), ev("a", "k", 100, 1).by("2")],
+    ]
+}
+
+pub(super) fn a_failure_anywhere_leaves_nothing_behind(subject: &impl Subject) {
+    let more = [ev("f", "k", 4800, 6).from("s"), ev("g", "k", 4900, 7), ev("d", "k", 50, 4)];
+    let (first, second) = more.split_at(2);
+    let made = |settings: Settings| {
+        let mut store = subject.make(settings);
+        for (number, events) in history().iter().enumerate() {
+            deliver(&mut store, number as u64, events);
+        }
+        store
+    };
+    let mut whole = FailingStore::new(made(settings()), usize::MAX, Failure::Io);
+    let before = subject.dump(whole.inner());
+    let expected = ingest(&mut whole, &delivery(9), &[first, second]).unwrap();
+    let (calls, after) = (whole.calls(), subject.dump(whole.inner()));
+    assert_eq!(calls, 8, "begin, twice facts, progress and apply, commit");
+    let k_at_4000 = (4000, "k".to_owned(), Totals { count: 2, sum: 13, min: 6, max: 7 });
+    assert!(after.windows.contains(&k_at_4000), "{:?}", after.windows);
+
+    for failure in Failure::ALL {
+        for fail_at in 0..calls {
+            let mut store = FailingStore::new(made(settings()), fail_at, failure);
+            let failed = ingest(&mut store, &delivery(9), &[first, second]);
+            let case = format!("{failure:?} at call {fail_at}: {failed:?}");
+            assert!(failed.is_err() && store.has_failed(), "{case}");
+            let is_commit = fail_at + 1 == calls;
+            let is_in = is_commit && failure == Failure::LostAfter;
+            let lost = is_commit && matches!(failure, Failure::LostBefore | Failure::LostAfter);
+            let unknown = matches!(failed, Err(Stopped::Store(Error::Unknown(_))));
+            assert_eq!(unknown, lost, "{case}");
+            let now = subject.dump(store.inner());
+            assert_eq!(now, if is_in { after.clone() } else { before.clone() }, "{case}");
+            // the store answers which world it is
+            let known = matches!(store.begin(&delivery(9)).unwrap(), Begun::Known(_));
+            assert_eq!(known, is_in, "{case}");
+            let mut store = store.into_inner();
+            let again = ingest(&mut store, &delivery(9), &[first, second]).unwrap();
+            assert_eq!(again, expected, "{case}");
+            assert_eq!(subject.dump(&store), after, "{case}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Events by hand, a driver that ingests them as the real one does, and the whole of a store.
+
+use std::ops::ControlFlow;
+
+use crate::engine::settings::Settings;
+use crate::engine::totals::Totals;
+use crate::engine::{Counts, Judge};
+use crate::event::{Chunk, DEFAULT_SOURCE, Event, Place};
+use crate::refusal::Other;
+use crate::store::{
+    Begun, Committed, Delivery, Error, Receipt, Snapshot, SourceRow, Span, Store, Summary,
+};
+
+/// What makes stores of one kind.
+pub(crate) trait Subject {
+    type Store: Store;
+
+    /// A fresh store whose clock stands still.
+    fn make(&self, settings: Settings) -> Self::Store;
+    /// Its state at this moment.
+    fn snapshot(&self, store: &Self::Store) -> Box<dyn Snapshot>;
+    /// The same store after the process has ended and begun again.
+    fn reopen(&self, store: Self::Store) -> Self::Store;
+
+    fn dump(&self, store: &Self::Store) -> Dump {
+        Dump::of(&*self.snapshot(store))
+    }
+}
+
+/// What the clock of every store says.
+pub(crate) const NOW_MS: i64 = 1_000_000;
+
+/// Windows of a second, half a second of lateness, held from 100 s ahead.
+pub(crate) fn settings() -> Settings {
+    Settings::new(1000, 500).unwrap().with_max_future_ms(Some(100_000)).unwrap()
+}
+
+/// An event that owns its names.
+#[derive(Clone, Debug)]
+pub(crate) struct Ev {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    pub(crate) timestamp_ms: i64,
+    pub(crate) value: i64,
+    pub(crate) source: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+pub(crate) fn ev(id: &str, key: &str, timestamp_ms: i64, value: i64) -> Ev {
+    let (id, key) = (id.to_owned(), key.to_owned());
+    Ev { id, key, timestamp_ms, value, source: None, version: None }
+}
+
+impl Ev {
+    pub(crate) fn from(self, source: &str) -> Ev {
+        Ev { source: Some(source.to_owned()), ..self }
+    }
+
+    pub(crate) fn by(self, version: &str) -> Ev {
+        Ev { version: Some(version.to_owned()), ..self }
+    }
+
+    fn event(&self) -> Event<'_> {
+        Event {
+            id: &self.id,
+            key: &self.key,
+            timestamp_ms: self.timestamp_ms,
+            value: self.value,
+            source: self.source.as_deref(),
+            producer_version: self.version.as_deref(),
+            place: Place::default(),
+        }
+    }
+}
+
+pub(crate) fn chunk(first_index: u64, events: &[Ev]) -> Chunk {
+    let mut chunk = Chunk::default();
+    chunk.restart(first_index);
+    events.iter().for_each(|event| chunk.push(event.event()));
+    chunk
+}
+
+/// A delivery that is told from others by its number.
+pub(crate) fn delivery(number: u64) -> Delivery {
+    let mut token = [7; 16];
+    token[..8].copy_from_slice(&number.to_be_bytes());
+    Delivery { token, file: format!("f{number}.json"), source: DEFAULT_SOURCE.to_owned() }
+}
+
+/// Why a batch did not get in.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    Store(Error),
+    Conflict { event_index: u64, other: Box<Other> },
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Store(error)
+    }
+}
+
+/// Ingests a batch that is cut into these chunks.
+pub(crate) fn ingest<S: Store + ?Sized>(
+    store: &mut S,
+    delivery: &Delivery,
+    chunks: &[&[Ev]],
+) -> Result<Committed, Stopped> {
+    let settings = store.settings();
+    let mut batch = match store.begin(delivery)? {
+        Begun::Known(committed) => return Ok(committed),
+        Begun::Open(batch) => batch,
+    };
+    let mut judge = Judge::new(settings, batch.number(), &delivery.source);
+    let (mut facts, mut counts, mut first_index) = (Vec::new(), Counts::default(), 0);
+    for events in chunks {
+        let chunk = chunk(first_index, events);
+        batch.facts(&chunk, &mut facts)?;
+        let progress = batch.progress(&judge.sources(&chunk))?;
+        judge.learn(&progress);
+        let judged = judge.judge(&chunk, &facts);
+        batch.apply(&chunk, &judged.changes)?;
+        if let Some((row, seen)) = judged.conflict {
+            let other = Box::new(batch.first_seen(&chunk.event(row), &seen)?);
+            return Err(Stopped::Conflict { event_index: first_index + row as u64, other });
+        }
+        counts.add(&judged.changes.counts);
+        first_index += events.len() as u64;
+    }
+    Ok(batch.commit(&receipt(counts))?)
+}
+
+pub(crate) fn receipt(counts: Counts) -> Receipt {
+    Receipt::Events { sha256: "00".repeat(32), bytes: 12, counts }
+}
+
+/// Ingests a batch that must get in, as one chunk.
+pub(crate) fn deliver<S: Store + ?Sized>(store: &mut S, number: u64, events: &[Ev]) -> Committed {
+    ingest(store, &delivery(number), &[events]).unwrap()
+}
+
+/// All that a snapshot shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dump {
+    pub(crate) summary: Summary,
+    pub(crate) sources: Vec<SourceRow>,
+    pub(crate) versions: Vec<(String, Counts)>,
+    pub(crate) windows: Vec<(i64, String, Totals)>,
+    pub(crate) late: Vec<Late>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    pub(crate) timestamp_ms: i64,
+    pub(crate) value: i64,
+    pub(crate) window_start_ms: i64,
+    pub(crate) watermark_ms: i64,
+    pub(crate) source: String,
+    pub(crate) batch: u64,
+    pub(crate) event_index: u64,
+}
+
+impl Dump {
+    pub(crate) fn of(snapshot: &dyn Snapshot) -> Dump {
+        Dump {
+            summary: snapshot.summary().unwrap(),
+            sources: snapshot.sources().unwrap(),
+            versions: snapshot.versions().unwrap(),
+            windows: windows(snapshot, Span::default(), usize::MAX),
+            late: late(snapshot, Span::default(), usize::MAX),
+        }
+    }
+}
+
+/// The windows in the span, at most so many.
+pub(crate) fn windows(
+    snapshot: &dyn Snapshot,
+    span: Span,
+    most: usize,
+) -> Vec<(i64, String, Totals)> {
+    let mut found = Vec::new();
+    snapshot
+        .windows(span, &mut |row| {
+            found.push((row.start_ms, row.key.to_owned(), row.totals));
+            go_on(found.len() < most)
+        })
+        .unwrap();
+    found
+}
+
+/// The late events in the span, at most so many.
+pub(crate) fn late(snapshot: &dyn Snapshot, span: Span, most: usize) -> Vec<Late> {
+    let mut found = Vec::new();
+    snapshot
+        .late(span, &mut |row| {
+            found.push(Late {
+                id: row.id.to_owned(),
+                key: row.key.to_owned(),
+                timestamp_ms: row.timestamp_ms,
+                value: row.value,
+                window_start_ms: row.window_start_ms,
+                watermark_ms: row.watermark_ms,
+                source: row.source.to_owned(),
+                batch: row.batch,
+                event_index: row.event_index,
+            });
+            go_on(found.len() < most)
+        })
+        .unwrap();
+    found
+}
+
+fn go_on(more: bool) -> ControlFlow<()> {
+    if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}

@@ -1,0 +1,166 @@
+//! A store that fails at the n-th call, to show that a failure anywhere leaves nothing behind. For
+//! tests only.
+
+use std::cell::Cell;
+
+use crate::engine::settings::Settings;
+use crate::engine::{Changes, Fact, Progress, Seen};
+use crate::event::{Chunk, Event};
+use crate::refusal::Other;
+use crate::store::{Batch, Begun, Committed, Delivery, Error, Receipt, Refused, Store};
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// [`Error::Busy`], and nothing was done.
+    Busy,
+    /// [`Error::Full`], and nothing was done.
+    Full,
+    /// [`Error::Io`], and nothing was done.
+    Io,
+    /// [`Error::Corrupt`], and nothing was done.
+    Corrupt,
+    /// The answer of a commit is lost before it was done; for other calls as [`Failure::Io`].
+    LostBefore,
+    /// The answer of a commit is lost after it was done; for other calls as [`Failure::Io`].
+    LostAfter,
+}
+
+impl Failure {
+    /// Every one.
+    pub const ALL: [Failure; 6] = [
+        Failure::Busy,
+        Failure::Full,
+        Failure::Io,
+        Failure::Corrupt,
+        Failure::LostBefore,
+        Failure::LostAfter,
+    ];
+
+    fn error(self) -> Error {
+        let text = "failed on purpose".to_owned();
+        match self {
+            Failure::Busy => Error::Busy(text),
+            Failure::Full => Error::Full(text),
+            Failure::Io | Failure::LostBefore | Failure::LostAfter => Error::Io(text),
+            Failure::Corrupt => Error::Corrupt(text),
+        }
+    }
+}
+
+/// A store whose n-th call fails; all others are passed on.
+#[derive(Debug)]
+pub struct FailingStore<S> {
+    inner: S,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+struct Plan {
+    calls: Cell<usize>,
+    fail_at: usize,
+    failure: Failure,
+}
+
+impl Plan {
+    /// Counts a call; whether it is the one to fail.
+    fn is_due(&self) -> bool {
+        let call = self.calls.get();
+        self.calls.set(call + 1);
+        call == self.fail_at
+    }
+
+    fn pass(&self) -> Result<(), Error> {
+        if self.is_due() { Err(self.failure.error()) } else { Ok(()) }
+    }
+}
+
+impl<S: Store> FailingStore<S> {
+    /// The call with that number fails, counted from 0 over `begin`, `record_refusal` and all that
+    /// batches are asked. A number that is never reached lets all pass.
+    pub fn new(inner: S, fail_at: usize, failure: Failure) -> FailingStore<S> {
+        FailingStore { inner, plan: Plan { calls: Cell::new(0), fail_at, failure } }
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> usize {
+        self.plan.calls.get()
+    }
+
+    /// Whether the failure has happened.
+    pub fn has_failed(&self) -> bool {
+        self.calls() > self.plan.fail_at
+    }
+
+    /// The store behind it.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The store behind it, which no longer fails.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Store> Store for FailingStore<S> {
+    fn settings(&self) -> Settings {
+        self.inner.settings()
+    }
+
+    fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        let FailingStore { inner, plan } = self;
+        plan.pass()?;
+        Ok(match inner.begin(delivery)? {
+            Begun::Open(inner) => Begun::Open(Box::new(FailingBatch { inner, plan })),
+            Begun::Known(committed) => Begun::Known(committed),
+        })
+    }
+
+    fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
+        self.plan.pass()?;
+        self.inner.record_refusal(refused)
+    }
+}
+
+struct FailingBatch<'s> {
+    inner: Box<dyn Batch + 's>,
+    plan: &'s Plan,
+}
+
+impl Batch for FailingBatch<'_> {
+    fn number(&self) -> u64 {
+        self.inner.number()
+    }
+
+    fn facts(&mut self, chunk: &Chunk, facts: &mut Vec<Fact>) -> Result<(), Error> {
+        self.plan.pass()?;
+        self.inner.facts(chunk, facts)
+    }
+
+    fn progress(&mut self, sources: &[&str]) -> Result<Progress, Error> {
+        self.plan.pass()?;
+        self.inner.progress(sources)
+    }
+
+    fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error> {
+        self.plan.pass()?;
+        self.inner.apply(chunk, changes)
+    }
+
+    fn first_seen(&mut self, event: &Event<'_>, seen: &Seen) -> Result<Other, Error> {
+        self.plan.pass()?;
+        self.inner.first_seen(event, seen)
+    }
+
+    fn commit(self: Box<Self>, receipt: &Receipt) -> Result<Committed, Error> {
+        let FailingBatch { inner, plan } = *self;
+        let lost = || Error::Unknown("the answer was lost on purpose".to_owned());
+        match (plan.is_due(), plan.failure) {
+            (false, _) => inner.commit(receipt),
+            (true, Failure::LostBefore) => Err(lost()),
+            (true, Failure::LostAfter) => inner.commit(receipt).and(Err(lost())),
+            (true, other) => Err(other.error()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Connections to the store's file, all of them by SQLite: a second descriptor on the file, once
+//! closed, would take the locks of every connection in this process with it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::engine::settings::Settings;
+use crate::store::Error;
+
+use super::Options;
+use super::fault::{fault, io_fault};
+use super::place::{refuse_network, with_ending};
+use super::schema;
+
+/// After this many pages of 4 KiB a commit copies the log into the store: 16 MiB.
+const CHECKPOINT_PAGES: i64 = 4096;
+
+/// What the log may grow to before a commit insists on emptying it: 64 MiB. It can stay longer by
+/// what one batch writes, and by what is written while one report or backup is being read.
+pub(super) const LOG_BYTES: u64 = 64 << 20;
+
+/// Kept in memory of the store's pages: 8 MiB, in units of 1024 bytes as SQLite counts them.
+const CACHE_KIB: i64 = 8 * 1024;
+
+/// A connection that may write, with the settings found there. The store is brought up to this
+/// version. `wait` is how long others may hold it.
+pub(super) fn writer(
+    path: &Path,
+    options: &Options,
+    wait: Duration,
+) -> Result<(Connection, Settings), Error> {
+    // what is foreign must be left as it is, and one that may write would play back its journal
+    drop(reader(path, options, wait)?);
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, wait)?;
+    schema::identify(&connection, path)?;
+    prepare(&connection, path)?;
+    schema::migrate(&connection).map_err(|error| fault(path, "bring it up to date", &error))?;
+    let settings = schema::settings(&connection, path)?;
+    Ok((connection, settings))
+}
+
+/// A connection that can only read; what it is was checked.
+pub(super) fn reader(path: &Path, options: &Options, wait: Duration) -> Result<Connection, Error> {
+    refuse_network(path, options.allow_network_fs)?;
+    match std::fs::metadata(path) {
+        Ok(seen) if !seen.is_file() => return Err(schema::no_store(path)),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(path)),
+        Err(error) => return Err(io_fault(path, "look at it", &error)),
+    }
+    let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, wait)?;
+    schema::identify(&connection, path)?;
+    Ok(connection)
+}
+
+fn missing(path: &Path) -> Error {
+    Error::Missing(format!(
+        "there is no store at {0}; run: windowflow --db {0} init --window-ms ... --lateness-ms ...",
+        path.display()
+    ))
+}
+
+/// Opens the file by its name, byte for byte: it never becomes a URI or a store in memory.
+pub(super) fn open(path: &Path, flags: OpenFlags, wait: Duration) -> Result<Connection, Error> {
+    let named = std::path::absolute(path)
+        .map_err(|error| io_fault(path, "find the current folder", &error))?;
+    let open = || {
+        let connection =
+            Connection::open_with_flags(named, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(wait)?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(connection)
+    };
+    open().map_err(|error| fault(path, "open it", &error))
+}
+
+/// Sets what a writer relies on.
+fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let set = || -> rusqlite::Result<String> {
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        let limit = i64::try_from(LOG_BYTES).unwrap_or(i64::MAX);
+        connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+    };
+    match set() {
+        Ok(mode) if mode == "wal" => Ok(()),
+        Ok(mode) => Err(Error::Misplaced(format!(
+            "{}: the file system does not let SQLite keep a write-ahead log (it answered journal \
+             mode '{mode}'); keep the store on an ordinary local disk (--db)",
+            path.display()
+        ))),
+        Err(error) => Err(fault(path, "set it up", &error)),
+    }
+}
+
+/// How long the log is; its name is looked at, it is not opened.
+pub(super) fn log_bytes(path: &Path) -> u64 {
+    std::fs::metadata(with_ending(path, "-wal")).map_or(0, |log| log.len())
+}
+
+/// Empties the log into the store; false when a reader or a writer is in the way for longer than
+/// `wait`.
+pub(super) fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Result<bool> {
+    connection.busy_timeout(wait)?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get::<_, i64>(0).map(|busy| busy == 0)
+    })
+}
+
+/// After a commit whose fate was unknown: whatever recovery found of it is written again and
+/// synced, since the kernel may have forgotten what a failed sync left behind.
+pub(super) fn settle(connection: &Connection, path: &Path, wait: Duration) -> Result<(), Error> {
+    let settled = empty_log(connection, wait).and_then(|emptied| {
+        if emptied {
+            // begins the new log, so that nothing of the old one can be played back
+            connection.execute_batch(
+                "BEGIN IMMEDIATE; UPDATE store SET last_number = last_number; COMMIT",
+            )?;
+        }
+        Ok(emptied)
+    });
+    match settled {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Busy(format!(
+            "{}: busy: a report or backup holds the log that has to be settled after a failed \
+             commit; let it end, then try again",
+            path.display()
+        ))),
+        Err(error) => Err(fault(path, "settle the log after a failed commit", &error)),
+    }
+}

@@ -1,0 +1,80 @@
+//! The one row that says how far the store has come, with its running totals.
+
+use rusqlite::{Connection, Row, params};
+
+use crate::engine::Counts;
+
+/// How far the store has come. It is read when a batch begins and written when it ends: nobody
+/// else can change it in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) watermark_ms: i64,
+    /// The number of the last batch of any kind.
+    pub(super) last_number: u64,
+    /// The number of the last batch of events.
+    pub(super) last_batch: Option<u64>,
+    pub(super) last_ingest_at_ms: Option<i64>,
+    pub(super) batches: u64,
+    pub(super) refused_batches: u64,
+    pub(super) counts: Counts,
+    pub(super) windows: u64,
+    pub(super) late_kept: u64,
+    pub(super) held: u64,
+}
+
+/// Reads it.
+pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
+    let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
+               refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
+               expired FROM store";
+    connection.prepare_cached(sql)?.query_row([], |row| {
+        Ok(Head {
+            watermark_ms: row.get(0)?,
+            last_number: row.get(1)?,
+            last_batch: row.get(2)?,
+            last_ingest_at_ms: row.get(3)?,
+            batches: row.get(4)?,
+            refused_batches: row.get(5)?,
+            windows: row.get(6)?,
+            late_kept: row.get(7)?,
+            held: row.get(8)?,
+            counts: counts(row, 9)?,
+        })
+    })
+}
+
+/// Writes it.
+pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()> {
+    let sql = "UPDATE store SET watermark_ms = ?1, last_number = ?2, last_batch = ?3, \
+               last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
+               late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \
+               future = ?13, expired = ?14";
+    connection.prepare_cached(sql)?.execute(params![
+        head.watermark_ms,
+        head.last_number,
+        head.last_batch,
+        head.last_ingest_at_ms,
+        head.batches,
+        head.refused_batches,
+        head.windows,
+        head.late_kept,
+        head.held,
+        head.counts.accepted,
+        head.counts.late,
+        head.counts.duplicate,
+        head.counts.future,
+        head.counts.expired,
+    ])?;
+    Ok(())
+}
+
+/// Five outcomes that stand side by side in a row: accepted, late, duplicate, future, expired.
+pub(super) fn counts(row: &Row<'_>, first: usize) -> rusqlite::Result<Counts> {
+    Ok(Counts {
+        accepted: row.get(first)?,
+        late: row.get(first + 1)?,
+        duplicate: row.get(first + 2)?,
+        future: row.get(first + 3)?,
+        expired: row.get(first + 4)?,
+    })
+}

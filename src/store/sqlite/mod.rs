@@ -1,0 +1,301 @@
+//! The store in SQLite: one file, a write-ahead log, one writer at a time, readers that never wait.
+
+mod backup;
+mod batch;
+mod connect;
+mod create;
+mod fault;
+mod head;
+mod late;
+mod ledger;
+mod place;
+mod read;
+mod receipts;
+mod schema;
+mod sources;
+mod windows;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+pub use read::SqliteSnapshot;
+
+use crate::clock::Clock;
+use crate::engine::settings::Settings;
+use crate::store::{Begun, Delivery, Error, Refused, Store};
+use batch::SqliteBatch;
+use fault::fault;
+
+/// How a store is used; nothing of it is kept in the store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What stamps batches and judges what is too far ahead.
+    pub clock: Clock,
+    /// How long to wait while others write before saying that the store is busy.
+    pub busy_timeout: Duration,
+    /// Whether the store may lie on a network file system, where a write-ahead log can be damaged
+    /// without a sign as soon as a second machine opens it.
+    pub allow_network_fs: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            clock: Clock::System,
+            busy_timeout: Duration::from_secs(10),
+            allow_network_fs: false,
+        }
+    }
+}
+
+/// What became of a wish to have a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// There was none: it was made.
+    Made,
+    /// There was one with these very settings.
+    Confirmed,
+}
+
+/// How long a connection that was opened again waits for others, which were waited for before.
+const SECOND_WAIT: Duration = Duration::from_millis(100);
+
+/// The writing side of a store in an SQLite file.
+///
+/// After a failure that leaves a connection in doubt it is closed, which undoes what was open; the
+/// next batch opens another. Nothing is ever tried again on a connection that failed.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    options: Options,
+    settings: Settings,
+    connection: Option<Connection>,
+    /// What the log may grow to before a commit insists on emptying it.
+    log_bytes: u64,
+    /// The fate of a commit is unknown: what recovery finds must be settled first.
+    in_doubt: bool,
+    /// The refusal whose commit has an unknown fate.
+    refusal_in_doubt: Option<Refused>,
+}
+
+impl SqliteStore {
+    /// Makes a store in a file of that name, or confirms the one that is there. Any number of
+    /// processes may try at once: one makes it. A crash leaves none, or a whole one.
+    ///
+    /// # Errors
+    /// [`Error::OtherSettings`] when the store there was made with others; [`Error::Missing`] when
+    /// there is no folder to make it in; as [`open`](Self::open) for the rest.
+    pub fn create(
+        path: &Path,
+        settings: Settings,
+        options: Options,
+    ) -> Result<(SqliteStore, Created), Error> {
+        let made = create::create(path, &settings, &options)?;
+        let store = SqliteStore::open(path, options)?;
+        if store.settings != settings {
+            return Err(Error::OtherSettings { stored: store.settings, asked: settings });
+        }
+        Ok((store, if made { Created::Made } else { Created::Confirmed }))
+    }
+
+    /// Opens the store in the file of that name, and brings one of an older version up to date.
+    /// Never makes a file.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when there is none; [`Error::Corrupt`] for a file of something else and
+    /// [`Error::NewerSchema`] for a store of a newer version, both of which stay as they are;
+    /// [`Error::Misplaced`] on a network file system; the rest by kind.
+    pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
+        let (connection, settings) = connect::writer(path, &options, options.busy_timeout)?;
+        Ok(SqliteStore {
+            path: path.to_owned(),
+            options,
+            settings,
+            connection: Some(connection),
+            log_bytes: connect::LOG_BYTES,
+            in_doubt: false,
+            refusal_in_doubt: None,
+        })
+    }
+
+    /// The state of the store at this moment, for reading as long as the snapshot lives, whatever
+    /// is written meanwhile. It holds up no writer; while it lives the log grows.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn snapshot(path: &Path, options: Options) -> Result<SqliteSnapshot, Error> {
+        SqliteSnapshot::take(path, &options)
+    }
+
+    /// Copies the state of this moment into a new file, while others may write. `progress` is told
+    /// the pages done and the pages in all. The copy has its name only once it is whole and synced.
+    /// It can be taken wherever the store lies: that is how to move one off a network file system.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when something has that name already; as [`open`](Self::open) for the rest.
+    pub fn backup(path: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
+        backup::backup(path, to, progress)
+    }
+
+    /// Begins a transaction that may write.
+    fn start(&mut self) -> Result<(), Error> {
+        match self.try_start(self.options.busy_timeout) {
+            Err(Error::Busy(_)) => {
+                // a lock that failed to come off would be our own: only closing frees it
+                self.connection = None;
+                self.try_start(self.options.busy_timeout.min(SECOND_WAIT))
+            }
+            other => other,
+        }
+    }
+
+    fn try_start(&mut self, wait: Duration) -> Result<(), Error> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.reconnect(wait)?,
+        };
+        let begun = connection
+            .busy_timeout(wait)
+            .and_then(|()| connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]));
+        match begun.map_err(|error| fault(&self.path, "begin a batch", &error)) {
+            Ok(_) => self.connection = Some(connection),
+            Err(Error::Busy(text)) => {
+                self.connection = Some(connection);
+                return Err(Error::Busy(text));
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    fn reconnect(&mut self, wait: Duration) -> Result<Connection, Error> {
+        let (connection, settings) = connect::writer(&self.path, &self.options, wait)?;
+        if settings != self.settings {
+            return Err(Error::OtherSettings { stored: settings, asked: self.settings });
+        }
+        if self.in_doubt {
+            connect::settle(&connection, &self.path, wait)?;
+            self.in_doubt = false;
+        }
+        Ok(connection)
+    }
+
+    /// Does something within the open transaction. When it fails, the connection is closed, which
+    /// undoes all of it.
+    fn attempt<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let Some(connection) = &self.connection else {
+            return Err(Error::Io(format!(
+                "{}: could not {doing}: the batch failed before; begin again",
+                self.path.display()
+            )));
+        };
+        work(connection).map_err(|error| {
+            let error = fault(&self.path, doing, &error);
+            self.connection = None;
+            error
+        })
+    }
+
+    /// Undoes the open transaction.
+    fn undo(&mut self) {
+        if let Some(connection) = &self.connection {
+            let undone = connection.prepare_cached("ROLLBACK").and_then(|mut it| it.execute([]));
+            if undone.is_err() {
+                self.connection = None;
+            }
+        }
+    }
+
+    /// Ends the open transaction: durable when this returns.
+    fn finish(&mut self) -> Result<(), Error> {
+        let Some(connection) = &self.connection else {
+            return self.attempt("commit", |_| Ok(()));
+        };
+        let ended = connection.prepare_cached("COMMIT").and_then(|mut it| it.execute([]));
+        let Err(error) = ended else {
+            self.trim_log();
+            return Ok(());
+        };
+        let open_still = !connection.is_autocommit();
+        match fault(&self.path, "commit", &error) {
+            // refused before anything was written: the transaction is still there to undo
+            Error::Busy(text) if open_still => {
+                self.undo();
+                Err(Error::Busy(text))
+            }
+            other => {
+                self.connection = None;
+                self.in_doubt = true;
+                Err(Error::Unknown(format!(
+                    "{other}; whether the batch is in cannot be told yet: begin it again, and the \
+                     store answers"
+                )))
+            }
+        }
+    }
+
+    /// Keeps the log within its bound where no reader is in the way. The commit before it stands,
+    /// whatever comes of this.
+    fn trim_log(&mut self) {
+        if let Some(connection) = &self.connection
+            && connect::log_bytes(&self.path) > self.log_bytes
+            && connect::empty_log(connection, Duration::ZERO).is_err()
+        {
+            self.connection = None;
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        self.start()?;
+        let known = self.attempt("look for its receipt", |connection| {
+            let known = receipts::known(connection, &delivery.token)?;
+            Ok((known, head::load(connection)?))
+        })?;
+        match known {
+            (Some(committed), _) => {
+                self.undo();
+                Ok(Begun::Known(committed))
+            }
+            (None, head) => {
+                Ok(Begun::Open(Box::new(SqliteBatch::new(self, delivery.clone(), head))))
+            }
+        }
+    }
+
+    fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
+        self.start()?;
+        let doubted = self.refusal_in_doubt.as_ref() == Some(refused);
+        let kept = self.attempt("keep a refusal", |connection| {
+            if doubted && receipts::last_refusal_is(connection, refused)? {
+                return Ok(());
+            }
+            let mut head = head::load(connection)?;
+            head.refused_batches += 1;
+            receipts::keep_refusal(connection, refused)?;
+            head::save(connection, &head)
+        });
+        let ended = kept.and_then(|()| self.finish());
+        self.refusal_in_doubt = match &ended {
+            Err(Error::Unknown(_)) => Some(refused.clone()),
+            // an attempt that did nothing leaves the doubt as it was
+            Err(_) => self.refusal_in_doubt.take(),
+            Ok(()) => None,
+        };
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What is kept of each batch: of those that took effect, and of those that were refused.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::engine::Counts;
+use crate::refusal::Other;
+use crate::store::{Committed, Delivery, Receipt, Refused};
+
+use super::head::counts;
+
+/// What is known of a delivery with that token.
+pub(super) fn known(
+    connection: &Connection,
+    token: &[u8; 16],
+) -> rusqlite::Result<Option<Committed>> {
+    let sql = "SELECT batch, watermark_ms, windows_closed, accepted, late, duplicate, future, \
+               expired FROM batches WHERE token = ?1";
+    connection
+        .prepare_cached(sql)?
+        .query_row(params![token], |row| {
+            Ok(Committed {
+                batch: row.get(0)?,
+                watermark_ms: row.get(1)?,
+                windows_closed: row.get(2)?,
+                counts: counts(row, 3)?,
+            })
+        })
+        .optional()
+}
+
+/// Keeps the receipt of a batch that takes effect.
+pub(super) fn keep(
+    connection: &Connection,
+    delivery: &Delivery,
+    receipt: &Receipt,
+    committed: &Committed,
+    committed_at_ms: i64,
+) -> rusqlite::Result<()> {
+    let (kind, sha256, bytes, asked_by, reason) = match receipt {
+        Receipt::Events { sha256, bytes, counts: _ } => {
+            ("events", Some(sha256), Some(*bytes), None, None)
+        }
+        Receipt::Advance { asked_by, reason } => {
+            ("advance", None, None, Some(asked_by), reason.as_ref())
+        }
+    };
+    let Counts { accepted, late, duplicate, future, expired } = committed.counts;
+    let sql = "INSERT INTO batches (batch, kind, token, file, source, sha256, bytes, accepted, \
+               late, duplicate, future, expired, watermark_ms, windows_closed, committed_at_ms, \
+               asked_by, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, \
+               ?14, ?15, ?16, ?17)";
+    connection.prepare_cached(sql)?.execute(params![
+        committed.batch,
+        kind,
+        delivery.token,
+        delivery.file,
+        delivery.source,
+        sha256,
+        bytes,
+        accepted,
+        late,
+        duplicate,
+        future,
+        expired,
+        committed.watermark_ms,
+        committed.windows_closed,
+        committed_at_ms,
+        asked_by,
+        reason,
+    ])?;
+    Ok(())
+}
+
+/// Adds to `other` the file and the source of its batch, while its receipt is kept.
+pub(super) fn describe(
+    connection: &Connection,
+    batch: u64,
+    other: &mut Other,
+) -> rusqlite::Result<()> {
+    let found = connection
+        .prepare_cached("SELECT file, source FROM batches WHERE batch = ?1")?
+        .query_row(params![batch], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    if let Some((file, source)) = found {
+        other.file = Some(file);
+        other.source = Some(source);
+    }
+    Ok(())
+}
+
+/// Keeps the receipt of a refused batch.
+pub(super) fn keep_refusal(connection: &Connection, refused: &Refused) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO refusals (file, source, sha256, bytes, refused_at_ms, code, message) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    connection.prepare_cached(sql)?.execute(params![
+        refused.file,
+        refused.source,
+        refused.sha256,
+        refused.bytes,
+        refused.refused_at_ms,
+        refused.code.name(),
+        refused.message,
+    ])?;
+    Ok(())
+}
+
+/// Whether the last refusal kept is this very one.
+pub(super) fn last_refusal_is(
+    connection: &Connection,
+    refused: &Refused,
+) -> rusqlite::Result<bool> {
+    let sql = "SELECT file = ?1 AND source = ?2 AND sha256 IS ?3 AND refused_at_ms = ?4 \
+               AND code = ?5 FROM refusals ORDER BY refusal DESC LIMIT 1";
+    let found = connection
+        .prepare_cached(sql)?
+        .query_row(
+            params![
+                refused.file,
+                refused.source,
+                refused.sha256,
+                refused.refused_at_ms,
+                refused.code.name()
+            ],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(found.unwrap_or(false))
+}

@@ -1,0 +1,124 @@
+//! The tables and their versions: numbered steps, each in one transaction, never edited once
+//! released.
+
+use rusqlite::{Connection, Row, params};
+
+use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::store::Error;
+
+use std::path::Path;
+
+use super::fault::fault;
+
+/// What marks a file as a store of this program, in the header of the database: "WFlo".
+const APPLICATION_ID: i32 = 0x5746_6c6f;
+
+/// The step at place n leads from version n to version n + 1.
+const STEPS: [&str; 1] = [include_str!("schema/0001.sql")];
+
+/// The version that this program writes.
+pub(super) const LATEST: i64 = STEPS.len() as i64;
+
+/// Refuses what is no store, or one of a newer program; reads only.
+pub(super) fn identify(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let number = |pragma: &str| -> rusqlite::Result<i64> {
+        connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
+    };
+    let read = number("application_id").and_then(|id| Ok((id, number("user_version")?)));
+    match read {
+        Ok((id, version)) if id == i64::from(APPLICATION_ID) => {
+            if version > LATEST {
+                return Err(Error::NewerSchema(format!(
+                    "{}: was written by a newer windowflow (schema {version}, this one knows up to \
+                     {LATEST}); use that version, nothing was changed",
+                    path.display()
+                )));
+            }
+            Ok(())
+        }
+        Ok(_) => Err(no_store(path)),
+        // a rollback journal that waits to be played back is never ours: a store keeps a log
+        Err(error) => match error.sqlite_error().map(|failure| failure.extended_code) {
+            Some(rusqlite::ffi::SQLITE_NOTADB | rusqlite::ffi::SQLITE_READONLY_ROLLBACK) => {
+                Err(no_store(path))
+            }
+            _ => Err(fault(path, "read what it is", &error)),
+        },
+    }
+}
+
+/// The answer to a file of something else.
+pub(super) fn no_store(path: &Path) -> Error {
+    Error::Corrupt(format!(
+        "{}: is not a windowflow store; nothing was changed; name another file with --db",
+        path.display()
+    ))
+}
+
+/// Brings an older store up to this version.
+pub(super) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    while version(connection)? < LATEST {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        // somebody else may have taken the step while this one waited
+        let have = version(connection)?;
+        let step = usize::try_from(have).ok().and_then(|have| STEPS.get(have));
+        if let Some(step) = step {
+            connection.execute_batch(step)?;
+            connection.pragma_update(None, "user_version", have + 1)?;
+        }
+        connection.execute_batch("COMMIT")?;
+    }
+    Ok(())
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Fills an empty database in one transaction.
+pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    for step in STEPS {
+        connection.execute_batch(step)?;
+    }
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", LATEST)?;
+    connection.execute(
+        "INSERT INTO store (only_row, window_ms, lateness_ms, late_rule, late_policy, \
+         max_future_ms, dedup_horizon_ms) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            settings.window_ms(),
+            settings.lateness_ms(),
+            settings.late_rule().name(),
+            settings.late_policy().name(),
+            settings.max_future_ms(),
+            settings.dedup_horizon_ms(),
+        ],
+    )?;
+    connection.execute_batch("COMMIT")
+}
+
+/// What was fixed when the store was made.
+pub(super) fn settings(connection: &Connection, path: &Path) -> Result<Settings, Error> {
+    let read = |row: &Row<'_>| -> rusqlite::Result<Option<Settings>> {
+        let rule = LateRule::from_name(row.get_ref(2)?.as_str()?);
+        let policy = LatePolicy::from_name(row.get_ref(3)?.as_str()?);
+        let (Some(rule), Some(policy)) = (rule, policy) else { return Ok(None) };
+        let (max_future_ms, horizon_ms) = (row.get(4)?, row.get(5)?);
+        Ok(Settings::new(row.get(0)?, row.get(1)?)
+            .map(|settings| settings.with_late(rule, policy))
+            .and_then(|settings| settings.with_max_future_ms(max_future_ms))
+            .and_then(|settings| settings.with_dedup_horizon_ms(horizon_ms))
+            .ok())
+    };
+    let sql = "SELECT window_ms, lateness_ms, late_rule, late_policy, max_future_ms, \
+               dedup_horizon_ms FROM store";
+    match connection.query_row(sql, [], read) {
+        Ok(Some(settings)) => Ok(settings),
+        Ok(None) => Err(Error::Corrupt(format!(
+            "{}: damaged: its settings contradict each other; restore a backup",
+            path.display()
+        ))),
+        Err(error) => Err(fault(path, "read its settings", &error)),
+    }
+}

@@ -1,0 +1,62 @@
+//! What only a store in a file can get wrong.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::store::Snapshot;
+use crate::store::conformance::{Subject, agree_with_the_model, conformance};
+
+mod contention;
+mod files;
+
+/// Stores in a folder of their own, which goes with this.
+struct Files {
+    folder: tempfile::TempDir,
+    made: std::cell::Cell<u32>,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files { folder: tempfile::tempdir().unwrap(), made: std::cell::Cell::new(0) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn options() -> Options {
+    Options { clock: Clock::Fixed(1_000_000), ..Options::default() }
+}
+
+impl Subject for Files {
+    type Store = SqliteStore;
+
+    fn make(&self, settings: Settings) -> SqliteStore {
+        self.made.set(self.made.get() + 1);
+        let path = self.path(&format!("{}.db", self.made.get()));
+        let (store, created) = SqliteStore::create(&path, settings, options()).unwrap();
+        assert_eq!(created, Created::Made);
+        store
+    }
+
+    fn snapshot(&self, store: &SqliteStore) -> Box<dyn Snapshot> {
+        Box::new(SqliteStore::snapshot(&store.path, store.options.clone()).unwrap())
+    }
+
+    fn reopen(&self, store: SqliteStore) -> SqliteStore {
+        let (path, options) = (store.path.clone(), store.options.clone());
+        drop(store);
+        SqliteStore::open(&path, options).unwrap()
+    }
+}
+
+#[test]
+fn it_conforms() {
+    conformance(&Files::new());
+}
+
+#[test]
+fn it_agrees_with_the_model() {
+    agree_with_the_model(&Files::new(), 200);
+}
