@@ -11,6 +11,10 @@ pub mod engine;
 
 pub mod store;
 
+pub mod exit;
 pub mod spool;
+
+pub mod config;
+pub mod report;
 
 pub mod systemd;

@@ -1,0 +1,423 @@
+//! What an operator may set, and what is fixed for ever when the store is made.
+//!
+//! One TOML file, read whole or refused whole: every fault in it is named with its place, what was
+//! expected and what was found. Flags that win over it are the caller's affair.
+
+mod reader;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use log::Level;
+use toml::de::DeTable;
+
+use crate::decode;
+use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::spool::scan::Order;
+use reader::{Reader, Section, place_of};
+
+/// The store's file name in the spool, where nothing names another.
+pub const DB_FILE_NAME: &str = "windowflow.db";
+
+/// The folders of a spool in which the store must not lie: files there are work, or were.
+pub const WORK_FOLDERS: [&str; 4] = ["inbox", "done", "failed", "reports"];
+
+/// What bounds a wait: one hour.
+const HOUR_MS: u64 = 3_600_000;
+
+/// The greatest whole number of a TOML file.
+const MAX: u64 = i64::MAX as u64;
+
+/// Everything that can be set. The default is what an empty file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `spool`: the folder that holds inbox, done and failed; absolute if the file was loaded.
+    /// None: the command line names it.
+    pub spool: Option<PathBuf>,
+    /// `db`: the store; absolute if the file was loaded. None: see [`Config::db_path`].
+    pub db: Option<PathBuf>,
+    /// `[window]`: what a store is made with, and must have been made with. None: what the store
+    /// says holds.
+    pub window: Option<Settings>,
+    /// `[inbox]`.
+    pub inbox: Inbox,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[daemon]`.
+    pub daemon: Daemon,
+}
+
+/// When a file is ready, and which one comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inbox {
+    /// How long size and mtime of a file that is written in place must have been still, 0 to
+    /// 3600000 ms; 1000 by default.
+    pub settle_ms: u64,
+    /// How often the whole inbox is looked through, whatever was or was not notified, 100 to
+    /// 3600000 ms; 10000 by default.
+    pub rescan_ms: u64,
+    /// What comes first.
+    pub order: InboxOrder,
+}
+
+/// The order in which ready files are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InboxOrder {
+    /// By name, byte by byte.
+    #[default]
+    Name,
+    /// The least recently changed first.
+    Mtime,
+}
+
+/// How large what is read may be. Beyond it a batch is refused, with a code of its own for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one event, 64 to 1073741824; 1048576 by default. It is held in memory whole.
+    pub max_event_bytes: u64,
+    /// Bytes of a file as it lies in the inbox, from 1 on; none, the default, is no bound.
+    pub max_file_bytes: Option<u64>,
+    /// Bytes after decompression, from 1 on; 17179869184 by default.
+    pub max_inflated_bytes: u64,
+}
+
+/// How the daemon waits, gives up and speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// How long a batch in hand may take to end after a first request to stop, 0 to 3600000 ms;
+    /// 10000 by default. Then it is undone.
+    pub stop_grace_ms: u64,
+    /// The first pause after a passing fault, 10 to 3600000 ms; 250 by default. Each further one
+    /// is longer, up to `backoff_max_ms`.
+    pub backoff_min_ms: u64,
+    /// The longest such pause, at least `backoff_min_ms` and at most 3600000 ms; 30000 by default.
+    pub backoff_max_ms: u64,
+    /// How long to wait for others who hold the store before that counts as a passing fault, 0 to
+    /// 60000 ms; 10000 by default.
+    pub busy_timeout_ms: u64,
+    /// Whether a store on a network file system is opened all the same; not by default.
+    pub allow_network_fs: bool,
+    /// The least important kind of message that is still logged; info by default.
+    pub log: Level,
+}
+
+impl Inbox {
+    /// For how long a file that is written in place must have been still.
+    pub fn settle(&self) -> Duration {
+        Duration::from_millis(self.settle_ms)
+    }
+
+    /// How often the whole inbox is looked through.
+    pub fn rescan(&self) -> Duration {
+        Duration::from_millis(self.rescan_ms)
+    }
+
+    /// The order, as the scanner has it.
+    pub fn scan_order(&self) -> Order {
+        match self.order {
+            InboxOrder::Name => Order::Name,
+            InboxOrder::Mtime => Order::Mtime,
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds, as the decoder has them.
+    pub fn for_decoding(&self) -> decode::Limits {
+        decode::Limits {
+            max_event_bytes: self.max_event_bytes,
+            max_file_bytes: self.max_file_bytes,
+            max_inflated_bytes: self.max_inflated_bytes,
+        }
+    }
+}
+
+impl Daemon {
+    /// How long a batch in hand may take to end after a first request to stop.
+    pub fn stop_grace(&self) -> Duration {
+        Duration::from_millis(self.stop_grace_ms)
+    }
+
+    /// The shortest and the longest pause after a passing fault.
+    pub fn backoff(&self) -> (Duration, Duration) {
+        (Duration::from_millis(self.backoff_min_ms), Duration::from_millis(self.backoff_max_ms))
+    }
+
+    /// How long to wait for others who hold the store.
+    pub fn busy_timeout(&self) -> Duration {
+        Duration::from_millis(self.busy_timeout_ms)
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox { settle_ms: 1000, rescan_ms: 10_000, order: InboxOrder::default() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_event_bytes: 1 << 20, max_file_bytes: None, max_inflated_bytes: 16 << 30 }
+    }
+}
+
+impl Default for Daemon {
+    fn default() -> Daemon {
+        Daemon {
+            stop_grace_ms: 10_000,
+            backoff_min_ms: 250,
+            backoff_max_ms: 30_000,
+            busy_timeout_ms: 10_000,
+            allow_network_fs: false,
+            log: Level::Info,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file. Relative paths in it start from the folder in which it lies.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says anything that cannot be.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
+        let bytes = fs::read(path).map_err(unreadable)?;
+        let absolute = path::absolute(path).map_err(unreadable)?;
+        let base = absolute.parent().unwrap_or(Path::new("/"));
+        let config = match str::from_utf8(&bytes) {
+            Ok(text) => Config::parse(text, base),
+            Err(error) => Err(ConfigError::invalid(vec![not_utf8(&bytes, error.valid_up_to())])),
+        };
+        config.map_err(|error| error.in_file(path))
+    }
+
+    /// Reads the text of a file. Relative paths in it start from `base`.
+    ///
+    /// # Errors
+    /// When it says anything that cannot be; all that is wrong is named at once.
+    pub fn parse(text: &str, base: &Path) -> Result<Config, ConfigError> {
+        // some editors put a byte order mark first
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let table = DeTable::parse(text).map_err(|error| {
+            let (line, column) = place_of(text, error.span().map_or(text.len(), |span| span.start));
+            let message = format!("this is no TOML: {}", error.message());
+            ConfigError::invalid(vec![Problem { line, column, key: None, message }])
+        })?;
+        let mut reader = Reader::new(text, base);
+        let config = Config::read(&mut reader, table.get_ref());
+        let problems = reader.into_problems(table.get_ref());
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError::invalid(problems)) }
+    }
+
+    /// The store's path: `db`, else `windowflow.db` in the spool; none while neither is named.
+    pub fn db_path(&self) -> Option<PathBuf> {
+        self.db.clone().or_else(|| Some(self.spool.as_ref()?.join(DB_FILE_NAME)))
+    }
+
+    /// The keys that `new` sets otherwise and that cannot change while the daemon runs: it would
+    /// have to be started again.
+    pub fn fixed_differences(&self, new: &Config) -> Vec<&'static str> {
+        let mut keys = Vec::new();
+        let mut compare = |key: &'static str, is_same: bool| {
+            if !is_same {
+                keys.push(key);
+            }
+        };
+        compare("spool", self.spool == new.spool);
+        compare("db", self.db == new.db);
+        match (&self.window, &new.window) {
+            (Some(old), Some(new)) => {
+                compare("window.window_ms", old.window_ms() == new.window_ms());
+                compare("window.lateness_ms", old.lateness_ms() == new.lateness_ms());
+                compare("window.late_rule", old.late_rule() == new.late_rule());
+                compare("window.late_policy", old.late_policy() == new.late_policy());
+            }
+            (old, new) => compare("window", old == new),
+        }
+        let (old, new) = (self.daemon.allow_network_fs, new.daemon.allow_network_fs);
+        compare("daemon.allow_network_fs", old == new);
+        keys
+    }
+
+    fn read(reader: &mut Reader<'_>, table: &DeTable<'_>) -> Config {
+        let mut top = reader.top(table);
+        let spool = top.path("spool");
+        let db = top.path("db");
+        if let (Some(spool), Some(db)) = (&spool, &db) {
+            let folders = WORK_FOLDERS.map(|folder| spool.join(folder));
+            if let Some(folder) = folders.iter().find(|folder| db.starts_with(folder)) {
+                let folder = folder.display();
+                let expected = format!("a path outside {folder}, where files are work");
+                top.refuse("db", &expected);
+            }
+        }
+        Config {
+            spool,
+            db,
+            window: read_window(top.section("window")),
+            inbox: read_inbox(top.section("inbox")),
+            limits: read_limits(top.section("limits")),
+            daemon: read_daemon(top.section("daemon")),
+        }
+    }
+}
+
+fn read_window(mut window: Section<'_, '_, '_>) -> Option<Settings> {
+    let window_ms = window.required_ms("window_ms", 1..=MAX);
+    let lateness_ms = window.required_ms("lateness_ms", 0..=MAX);
+    let rules = [LateRule::Window, LateRule::Event].map(|rule| (rule.name(), rule));
+    let late_rule = window.choice("late_rule", &rules, LateRule::default());
+    let policies = [LatePolicy::Aside, LatePolicy::Drop].map(|policy| (policy.name(), policy));
+    let late_policy = window.choice("late_policy", &policies, LatePolicy::default());
+    window.comes_later("max_future_ms");
+    window.comes_later("dedup_horizon_ms");
+    match Settings::new(window_ms?, lateness_ms?) {
+        Ok(settings) => Some(settings.with_late(late_rule, late_policy)),
+        Err(error) => {
+            window.refuse_whole(&error.to_string());
+            None
+        }
+    }
+}
+
+fn read_inbox(mut inbox: Section<'_, '_, '_>) -> Inbox {
+    let default = Inbox::default();
+    let orders = [("name", InboxOrder::Name), ("mtime", InboxOrder::Mtime)];
+    Inbox {
+        settle_ms: inbox.number("settle_ms", 0..=HOUR_MS, default.settle_ms),
+        rescan_ms: inbox.number("rescan_ms", 100..=HOUR_MS, default.rescan_ms),
+        order: inbox.choice("order", &orders, default.order),
+    }
+}
+
+fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
+    let default = Limits::default();
+    Limits {
+        // no event has fewer bytes than the least
+        max_event_bytes: limits.number("max_event_bytes", 64..=1 << 30, default.max_event_bytes),
+        max_file_bytes: limits.number_or_off("max_file_bytes", 1..=MAX),
+        max_inflated_bytes: limits.number(
+            "max_inflated_bytes",
+            1..=MAX,
+            default.max_inflated_bytes,
+        ),
+    }
+}
+
+fn read_daemon(mut daemon: Section<'_, '_, '_>) -> Daemon {
+    let default = Daemon::default();
+    let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+    let names = ["error", "warn", "info", "debug", "trace"];
+    let levels: Vec<(&'static str, Level)> = names.into_iter().zip(levels).collect();
+    let read = Daemon {
+        stop_grace_ms: daemon.number("stop_grace_ms", 0..=HOUR_MS, default.stop_grace_ms),
+        backoff_min_ms: daemon.number("backoff_min_ms", 10..=HOUR_MS, default.backoff_min_ms),
+        backoff_max_ms: daemon.number("backoff_max_ms", 10..=HOUR_MS, default.backoff_max_ms),
+        busy_timeout_ms: daemon.number("busy_timeout_ms", 0..=60_000, default.busy_timeout_ms),
+        allow_network_fs: daemon.flag("allow_network_fs", default.allow_network_fs),
+        log: daemon.choice("log", &levels, default.log),
+    };
+    let (min_ms, max_ms) = (read.backoff_min_ms, read.backoff_max_ms);
+    if min_ms > max_ms {
+        // one of them may be a default that stands nowhere in the file
+        if daemon.has("backoff_min_ms") {
+            let expected = format!("at most backoff_max_ms, which is {max_ms}");
+            daemon.refuse("backoff_min_ms", &expected);
+        } else {
+            let expected = format!("at least backoff_min_ms, which is {min_ms}");
+            daemon.refuse("backoff_max_ms", &expected);
+        }
+    }
+    read
+}
+
+fn not_utf8(bytes: &[u8], at: usize) -> Problem {
+    let before = String::from_utf8_lossy(&bytes[..at]);
+    let (line, column) = place_of(&before, before.len());
+    let found = bytes[at];
+    let message = format!("expected UTF-8, found the byte {found:#04x}: save the file as UTF-8");
+    Problem { line, column, key: None, message }
+}
+
+/// One thing that is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The key with its table, as `inbox.settle_ms`; none for a file that is no TOML.
+    pub key: Option<String>,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+/// Why a file is refused as a whole. It has no effect then.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// It cannot be read.
+    Unreadable {
+        /// Its path as given.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It says what cannot be.
+    Invalid {
+        /// Its path as given; none for a text from elsewhere.
+        path: Option<PathBuf>,
+        /// All that is wrong, in the order of the file; never empty.
+        problems: Vec<Problem>,
+    },
+}
+
+impl ConfigError {
+    fn invalid(problems: Vec<Problem>) -> ConfigError {
+        ConfigError::Invalid { path: None, problems }
+    }
+
+    fn in_file(self, path: &Path) -> ConfigError {
+        match self {
+            ConfigError::Invalid { problems, .. } => {
+                ConfigError::Invalid { path: Some(path.to_owned()), problems }
+            }
+            unreadable => unreadable,
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable { path, error } if error.kind() == io::ErrorKind::NotFound => {
+                write!(f, "there is no configuration file {path:?}: check the path")
+            }
+            ConfigError::Unreadable { path, error } => {
+                write!(f, "the configuration file {path:?} cannot be read: {error}")
+            }
+            ConfigError::Invalid { path, problems } => {
+                for (at, problem) in problems.iter().enumerate() {
+                    let Problem { line, column, key, message } = problem;
+                    f.write_str(if at == 0 { "" } else { "\n" })?;
+                    match path {
+                        Some(path) => write!(f, "{path:?}, line {line}, column {column}: ")?,
+                        None => write!(f, "line {line}, column {column}: ")?,
+                    }
+                    match key {
+                        Some(key) => write!(f, "{key}: {message}")?,
+                        None => f.write_str(message)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests;

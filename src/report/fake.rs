@@ -1,0 +1,184 @@
+//! A snapshot made up for the tests of the reports.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use super::{Error, Filter, Format, write};
+use crate::engine::Counts;
+use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::engine::totals::Totals;
+use crate::engine::window;
+use crate::store::{self, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow};
+
+/// When the reports of the tests are made.
+pub(super) const NOW_MS: i64 = 185_250;
+
+pub(super) struct Fake {
+    pub(super) summary: Summary,
+    sources: Vec<SourceRow>,
+    versions: Vec<(String, Counts)>,
+    windows: Vec<(String, i64, Totals)>,
+    late: Vec<OwnedLate>,
+}
+
+pub(super) struct OwnedLate {
+    id: String,
+    key: String,
+    timestamp_ms: i64,
+    value: i64,
+}
+
+pub(super) fn late_row(id: &str, key: &str, timestamp_ms: i64, value: i64) -> OwnedLate {
+    OwnedLate { id: id.to_owned(), key: key.to_owned(), timestamp_ms, value }
+}
+
+impl Fake {
+    pub(super) fn empty() -> Fake {
+        let summary = Summary {
+            settings: Settings::new(1000, 500).unwrap(),
+            watermark_ms: 0,
+            max_timestamp_ms: None,
+            last_batch: None,
+            last_ingest_at_ms: None,
+            batches: 0,
+            refused_batches: 0,
+            counts: Counts::default(),
+            windows: 0,
+            open_windows: 0,
+            late_kept: 0,
+            held: 0,
+        };
+        let (sources, versions) = (Vec::new(), Vec::new());
+        Fake { summary, sources, versions, windows: Vec::new(), late: Vec::new() }
+    }
+
+    /// The store of the contract's example.
+    pub(super) fn example() -> Fake {
+        let mut fake = Fake::empty();
+        fake.summary.watermark_ms = 1100;
+        fake.summary.max_timestamp_ms = Some(1600);
+        fake.summary.last_batch = Some(2);
+        fake.summary.last_ingest_at_ms = Some(5000);
+        fake.summary.batches = 2;
+        fake.summary.counts = Counts { accepted: 4, late: 1, duplicate: 7, future: 0, expired: 0 };
+        fake.source("default", Some(1600))
+            .window("checkout", 0, [3, 40, 8, 20])
+            .window("checkout", 1000, [1, 5, 5, 5])
+            .late(late_row("request-5", "checkout", 900, 99))
+    }
+
+    pub(super) fn source(mut self, name: &str, max_timestamp_ms: Option<i64>) -> Fake {
+        self.sources.push(SourceRow {
+            source: name.to_owned(),
+            max_timestamp_ms,
+            last_batch_at_ms: 5000,
+            last_batch: 2,
+            last_file: "b.json".to_owned(),
+            counts: Counts { accepted: 4, late: 1, duplicate: 7, future: 0, expired: 0 },
+        });
+        self.sources.sort_by(|a, b| a.source.cmp(&b.source));
+        self
+    }
+
+    pub(super) fn version(mut self, name: &str, counts: Counts) -> Fake {
+        self.versions.push((name.to_owned(), counts));
+        self
+    }
+
+    /// Adds a window with that count, sum, min and max.
+    pub(super) fn window(mut self, key: &str, start_ms: i64, figures: [i64; 4]) -> Fake {
+        let [count, sum, min, max] = figures;
+        self.windows.push((key.to_owned(), start_ms, Totals { count, sum, min, max }));
+        self.windows.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+        self.summary.windows += 1;
+        let (window_ms, watermark_ms) =
+            (self.summary.settings.window_ms(), self.summary.watermark_ms);
+        let is_final = window::is_final(start_ms, window_ms, watermark_ms);
+        self.summary.open_windows += u64::from(!is_final);
+        self
+    }
+
+    pub(super) fn late(mut self, late: OwnedLate) -> Fake {
+        self.late.push(late);
+        self.summary.late_kept += 1;
+        self
+    }
+
+    /// The same store, had it been made with the policy `drop`.
+    pub(super) fn dropping_late(mut self) -> Fake {
+        let settings = self.summary.settings;
+        self.summary.settings = settings.with_late(LateRule::Window, LatePolicy::Drop);
+        self.summary.late_kept = 0;
+        self.late.clear();
+        self
+    }
+}
+
+fn holds(span: Span, start_ms: i64) -> bool {
+    span.from_ms.is_none_or(|from_ms| start_ms >= from_ms)
+        && span.to_ms.is_none_or(|to_ms| start_ms < to_ms)
+}
+
+impl Snapshot for Fake {
+    fn summary(&self) -> Result<Summary, store::Error> {
+        Ok(self.summary.clone())
+    }
+
+    fn sources(&self) -> Result<Vec<SourceRow>, store::Error> {
+        Ok(self.sources.clone())
+    }
+
+    fn versions(&self) -> Result<Vec<(String, Counts)>, store::Error> {
+        Ok(self.versions.clone())
+    }
+
+    fn windows(
+        &self,
+        span: Span,
+        each: &mut (dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + '_),
+    ) -> Result<(), store::Error> {
+        for (key, start_ms, totals) in &self.windows {
+            let row = WindowRow { key, start_ms: *start_ms, totals: *totals };
+            if holds(span, *start_ms) && each(&row) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn late(
+        &self,
+        span: Span,
+        each: &mut (dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + '_),
+    ) -> Result<(), store::Error> {
+        for (event_index, late) in self.late.iter().enumerate() {
+            let window_ms = self.summary.settings.window_ms();
+            let window_start_ms = window::start_ms(late.timestamp_ms, window_ms);
+            let row = LateRow {
+                id: &late.id,
+                key: &late.key,
+                timestamp_ms: late.timestamp_ms,
+                value: late.value,
+                window_start_ms,
+                watermark_ms: 1100,
+                source: "default",
+                batch: 1,
+                event_index: event_index as u64,
+            };
+            if holds(span, window_start_ms) && each(&row) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn report(fake: &Fake, format: Format, filter: &Filter) -> String {
+    write_to_string(|out| write(fake, format, filter, NOW_MS, out))
+}
+
+pub(super) fn write_to_string(write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}

@@ -1,0 +1,410 @@
+//! What is known, how final and how fresh. Reads one snapshot of any store and changes nothing.
+
+mod csv;
+mod json;
+mod shown;
+mod table;
+mod text;
+
+#[cfg(test)]
+mod fake;
+
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+pub(crate) use json::settings_json;
+pub use shown::{grouped, shown, utc};
+
+use crate::engine::totals::Totals;
+use crate::engine::window;
+use crate::store::{self, LateRow, Snapshot, SourceRow, Span, Summary};
+
+/// How much is gathered before it is written out.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// For whom a report is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For a person at a terminal. Its layout may change.
+    #[default]
+    Text,
+    /// For programs: one object, by the contract.
+    Json,
+    /// For spreadsheets and databases: RFC 4180, so lines end in CR LF. Nothing is changed in a
+    /// key: one that begins with `=`, `+`, `-` or `@` is a formula to a spreadsheet that is not
+    /// told to read the column as text.
+    Csv,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 3] = [Format::Text, Format::Json, Format::Csv];
+
+    /// The public name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Json => "json",
+            Format::Csv => "csv",
+        }
+    }
+
+    /// The format of that name.
+    pub fn from_name(name: &str) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.name() == name)
+    }
+}
+
+/// How final the numbers of a window are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// They can still change.
+    Open,
+    /// They never change again.
+    Final,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [State; 2] = [State::Open, State::Final];
+
+    /// The public name.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Open => "open",
+            State::Final => "final",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// Which windows and late events are listed; the default lists all. The figures of the whole
+/// store are never filtered.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only keys that match; see [`Filter::key_glob`].
+    pub key: Option<GlobMatcher>,
+    /// Only windows that start in it, and late events of such windows.
+    pub span: Span,
+    /// Only windows in that state. Late events are listed whatever it is.
+    pub state: Option<State>,
+}
+
+impl Filter {
+    /// A pattern for whole keys, case and all: `*` stands for anything, a slash too, `?` for one
+    /// byte (two to four of them for a character outside ASCII), `[a-z]` and `[!a-z]` for one byte
+    /// of a set, `{a,b}` for one of several patterns; a backslash takes the next character as it
+    /// is.
+    ///
+    /// # Errors
+    /// When it is no pattern, or when a set holds a character outside ASCII: matching goes by
+    /// bytes, so such a set would match something else than it says.
+    pub fn key_glob(pattern: &str) -> Result<GlobMatcher, KeyGlobError> {
+        let refused =
+            |reason: String| KeyGlobError { pattern: pattern.to_owned(), reason: reason.clone() };
+        if has_wide_set(pattern) {
+            return Err(refused("a set in [] may hold ASCII characters only".to_owned()));
+        }
+        GlobBuilder::new(pattern)
+            .backslash_escape(true)
+            .empty_alternates(true)
+            .build()
+            .map(|glob| glob.compile_matcher())
+            .map_err(|error| refused(error.kind().to_string()))
+    }
+
+    fn takes_key(&self, key: &str) -> bool {
+        self.key.as_ref().is_none_or(|glob| glob.is_match(key))
+    }
+}
+
+/// Whether a character outside ASCII stands between `[` and `]`.
+fn has_wide_set(pattern: &str) -> bool {
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                chars.next();
+            }
+            '[' => {
+                // a `]` that comes first belongs to the set
+                let set = chars.as_str();
+                let set = set.strip_prefix(['!', '^']).unwrap_or(set);
+                let Some(end) = set.char_indices().skip(1).find(|(_, c)| *c == ']') else {
+                    return false;
+                };
+                if !set[..end.0].is_ascii() {
+                    return true;
+                }
+                chars = set[end.0..].chars();
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A pattern for keys that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGlobError {
+    /// What was given.
+    pub pattern: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for KeyGlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is no pattern for keys: {}; expected a glob such as 'checkout*' or '{{a,b}}', with \
+             a backslash before any of *?[]{{}} that is meant as it stands",
+            shown(&self.pattern),
+            self.reason
+        )
+    }
+}
+
+impl std::error::Error for KeyGlobError {}
+
+/// Why a report is not whole.
+#[derive(Debug)]
+pub enum Error {
+    /// The store could not answer.
+    Store(store::Error),
+    /// It could not be written; the kind is `BrokenPipe` when the reader has seen enough.
+    Write(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Store(error) => error.fmt(f),
+            Error::Write(error) => write!(f, "the report could not be written: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Error {
+        Error::Store(error)
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Write(error)
+    }
+}
+
+/// Writes the report: the figures of the store, its sources, and the windows and late events that
+/// the filter lets through. Memory does not grow with their number.
+///
+/// # Errors
+/// When the store cannot answer or `out` cannot be written; what was written by then is cut short.
+pub fn write(
+    snapshot: &dyn Snapshot,
+    format: Format,
+    filter: &Filter,
+    generated_at_ms: i64,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let view = View::of(snapshot, filter)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    match format {
+        Format::Text => text::report(&view, generated_at_ms, &mut out)?,
+        Format::Json => json::report(&view, generated_at_ms, &mut out)?,
+        Format::Csv => csv::windows(&view, &mut out)?,
+    }
+    Ok(out.flush()?)
+}
+
+/// Writes the late events that were kept and that the filter lets through.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_late(
+    snapshot: &dyn Snapshot,
+    format: Format,
+    filter: &Filter,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let view = View::of(snapshot, filter)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    match format {
+        Format::Text => text::late(&view, &mut out)?,
+        Format::Json => json::late(&view, &mut out)?,
+        Format::Csv => csv::late(&view, &mut out)?,
+    }
+    Ok(out.flush()?)
+}
+
+/// Writes what is known of each source, and of each producer version.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_sources(
+    snapshot: &dyn Snapshot,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let filter = Filter::default();
+    let view = View::of(snapshot, &filter)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    if json {
+        json::sources(&view, &mut out)?
+    } else {
+        text::sources(&view, &mut out)?
+    }
+    Ok(out.flush()?)
+}
+
+/// One snapshot as a report needs it.
+struct View<'s> {
+    snapshot: &'s dyn Snapshot,
+    filter: &'s Filter,
+    summary: Summary,
+    /// By name.
+    sources: Vec<Standing>,
+}
+
+/// How far a source has come, beside the others.
+struct Standing {
+    row: SourceRow,
+    /// None while it has sent nothing that counts.
+    watermark_ms: Option<i64>,
+    /// Whether W cannot move before this source does.
+    holds: bool,
+}
+
+/// One window that is listed.
+struct Window<'w> {
+    key: &'w str,
+    start_ms: i64,
+    end_ms: i64,
+    totals: Totals,
+    state: State,
+}
+
+impl<'s> View<'s> {
+    fn of(snapshot: &'s dyn Snapshot, filter: &'s Filter) -> Result<View<'s>, store::Error> {
+        let summary = snapshot.summary()?;
+        let lateness_ms = summary.settings.lateness_ms();
+        let rows = snapshot.sources()?;
+        let least_ms = rows.iter().filter_map(|row| row.max_timestamp_ms).min();
+        let standing = |row: SourceRow| Standing {
+            watermark_ms: row.max_timestamp_ms.map(|max_ms| max_ms.saturating_sub(lateness_ms)),
+            holds: row.max_timestamp_ms == least_ms,
+            row,
+        };
+        let sources = rows.into_iter().map(standing).collect();
+        Ok(View { snapshot, filter, summary, sources })
+    }
+
+    /// Calls `each` with every window that the filter lets through, until it fails.
+    fn each_window(
+        &self,
+        each: &mut dyn FnMut(&Window<'_>) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let window_ms = self.summary.settings.window_ms();
+        let watermark_ms = self.summary.watermark_ms;
+        let mut outcome = Ok(());
+        let span = span_of_state(self.filter, window_ms, watermark_ms);
+        self.snapshot.windows(span, &mut |row| {
+            let is_final = window::is_final(row.start_ms, window_ms, watermark_ms);
+            let state = if is_final { State::Final } else { State::Open };
+            let wanted = self.filter.state.is_none_or(|wanted| wanted == state);
+            if !wanted || !self.filter.takes_key(row.key) {
+                return ControlFlow::Continue(());
+            }
+            outcome = each(&Window {
+                key: row.key,
+                start_ms: row.start_ms,
+                end_ms: window::end_ms(row.start_ms, window_ms),
+                totals: row.totals,
+                state,
+            });
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(outcome?)
+    }
+
+    /// Calls `each` with every late event that the filter lets through, until it fails.
+    fn each_late(&self, each: &mut dyn FnMut(&LateRow<'_>) -> io::Result<()>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        self.snapshot.late(self.filter.span, &mut |row| {
+            if self.filter.takes_key(row.key) {
+                outcome = each(row);
+            }
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(outcome?)
+    }
+}
+
+/// The filter's span, cut to where windows of its state can start, so that a store need not walk
+/// through a long past to list what is open.
+fn span_of_state(filter: &Filter, window_ms: i64, watermark_ms: i64) -> Span {
+    let span = filter.span;
+    // at the very end of the range the end of a window saturates, and this would not hold
+    if watermark_ms == i64::MAX {
+        return span;
+    }
+    let first_open_ms = watermark_ms.saturating_sub(window_ms).saturating_add(1);
+    match filter.state {
+        None => span,
+        Some(State::Open) => Span { from_ms: span.from_ms.max(Some(first_open_ms)), ..span },
+        Some(State::Final) => {
+            let to_ms = span.to_ms.map_or(first_open_ms, |to_ms| to_ms.min(first_open_ms));
+            Span { to_ms: Some(to_ms), ..span }
+        }
+    }
+}
+
+/// The names of the sources that keep open windows open, found anew only when they change.
+struct Waiting<'v> {
+    /// By watermark; those that have sent nothing stand for all when nobody has.
+    by_watermark: Vec<(i64, &'v str)>,
+    taken: usize,
+    /// The names of the first `taken`, sorted.
+    names: Vec<&'v str>,
+}
+
+impl<'v> Waiting<'v> {
+    fn on(sources: &'v [Standing]) -> Waiting<'v> {
+        let nobody_sent = sources.iter().all(|source| source.watermark_ms.is_none());
+        let unsent_ms = nobody_sent.then_some(i64::MIN);
+        let mut by_watermark: Vec<(i64, &str)> = sources
+            .iter()
+            .filter_map(|source| {
+                Some((source.watermark_ms.or(unsent_ms)?, source.row.source.as_str()))
+            })
+            .collect();
+        by_watermark.sort_unstable();
+        Waiting { by_watermark, taken: 0, names: Vec::new() }
+    }
+
+    /// Whom an open window that ends there waits for, sorted.
+    fn until(&mut self, end_ms: i64) -> &[&'v str] {
+        let taken = self.by_watermark.partition_point(|(watermark_ms, _)| *watermark_ms < end_ms);
+        if taken != self.taken {
+            self.taken = taken;
+            self.names.clear();
+            self.names.extend(self.by_watermark[..taken].iter().map(|(_, name)| *name));
+            self.names.sort_unstable();
+        }
+        &self.names
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! How names, moments and numbers are shown, so that none passes for another.
+
+use std::borrow::Cow;
+
+use jiff::fmt::temporal::DateTimePrinter;
+use jiff::{SignedDuration, civil};
+
+/// A name as it stands if that can mistake nobody; else in quotes, with JSON's escapes for what
+/// cannot be seen. So no name can forge a line, a column or another name, and every name can be
+/// told from the way it is shown.
+pub fn shown(name: &str) -> Cow<'_, str> {
+    let misleads = |c: char| is_hidden(c) || (c.is_whitespace() && c != ' ');
+    let is_plain = !name.is_empty()
+        && !name.starts_with(['"', ' '])
+        && !name.ends_with(' ')
+        && !name.contains("  ")
+        && !name.contains(misleads);
+    if is_plain {
+        return Cow::Borrowed(name);
+    }
+    let mut text = String::with_capacity(name.len() + 8);
+    text.push('"');
+    for c in name.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            c if misleads(c) => push_escaped(c, &mut text),
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    Cow::Owned(text)
+}
+
+/// The moment in UTC to the millisecond, as `2026-11-29T18:22:35.123Z`; one that is outside the
+/// years -9999 to 9999, which that form can show, is named as such.
+pub fn utc(ms: i64) -> String {
+    const TO_THE_MILLISECOND: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+    // not jiff's Timestamp, which ends a day before the year 9999 does
+    let moment = civil::date(1970, 1, 1).to_datetime(civil::Time::midnight());
+    match moment.checked_add(SignedDuration::from_millis(ms)) {
+        Ok(moment) => TO_THE_MILLISECOND.datetime_to_string(&moment) + "Z",
+        Err(_) if ms < 0 => "before-year--9999".to_owned(),
+        Err(_) => "after-year-9999".to_owned(),
+    }
+}
+
+/// The number with its thousands set apart by `_`, as `-1_234_567`: one word to copy, no decimal
+/// sign anywhere, and a number to Rust, Python, Ruby, Java, JavaScript and TOML as it stands.
+pub fn grouped(number: impl Into<i128>) -> String {
+    let number: i128 = number.into();
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3 + 2);
+    if number < 0 {
+        text.push('-');
+    }
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Whether a character cannot be seen, moves the cursor, or turns the direction of its neighbours:
+/// shown as it is, it would let one name pass for another, or for lines that are not there.
+pub(super) fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A character as `\u00ad`, in two halves where JSON needs two.
+pub(super) fn push_escaped(c: char, text: &mut String) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        text.push_str(&format!("\\u{unit:04x}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_can_forge_lines_columns_or_another_name() {
+        let cases = [
+            ("plain key/with:signs=é漢", "plain key/with:signs=é漢"),
+            ("back\\nslash", "back\\nslash"),
+            ("two\nlines", "\"two\\nlines\""),
+            ("a\0b", "\"a\\u0000b\""),
+            ("\u{1b}[2Jx", "\"\\u001b[2Jx\""),
+            ("c1\u{9b}2J", "\"c1\\u009b2J\""),
+            ("\u{202e}gpj.exe", "\"\\u202egpj.exe\""),
+            ("\u{feff}a", "\"\\ufeffa\""),
+            ("tag\u{e0041}", "\"tag\\udb40\\udc41\""),
+            ("trailing ", "\"trailing \""),
+            (" leading", "\" leading\""),
+            ("a  b", "\"a  b\""),
+            ("a\u{a0}b", "\"a\\u00a0b\""),
+            ("\"quoted\"", "\"\\\"quoted\\\"\""),
+            ("\"\\", "\"\\\"\\\\\""),
+            ("", "\"\""),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(shown(name), expected, "{name:?}");
+        }
+        let quoted = cases.iter().filter(|(_, shown)| shown.starts_with('"'));
+        for (name, shown) in quoted {
+            assert_eq!(serde_json::from_str::<String>(shown).unwrap(), *name);
+        }
+    }
+
+    #[test]
+    fn moments_are_shown_to_the_millisecond() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_795_976_555_123, "2026-11-29T18:22:35.123Z"),
+            (253_402_300_799_999 - 86_400_000, "9999-12-30T23:59:59.999Z"),
+            (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+            (-500, "1969-12-31T23:59:59.500Z"),
+            (253_402_300_800_000, "after-year-9999"),
+            (i64::MAX, "after-year-9999"),
+            (i64::MIN, "before-year--9999"),
+        ];
+        for (ms, expected) in cases {
+            assert_eq!(utc(ms), expected, "{ms}");
+        }
+    }
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let numbers = [0, 7, 999, 1000, -999, -1000, 1_234_567, i64::MAX, i64::MIN].map(grouped);
+        let expected = [
+            "0",
+            "7",
+            "999",
+            "1_000",
+            "-999",
+            "-1_000",
+            "1_234_567",
+            "9_223_372_036_854_775_807",
+            "-9_223_372_036_854_775_808",
+        ];
+        assert_eq!(numbers, expected);
+        assert_eq!(grouped(u64::MAX), "18_446_744_073_709_551_615");
+    }
+}

@@ -1,0 +1,360 @@
+//! What every form of a report keeps to, and the form for programs.
+
+use serde_json::{Value, json};
+
+use super::fake::{Fake, late_row, report, write_to_string};
+use super::shown::is_hidden;
+use super::*;
+use crate::engine::Counts;
+
+fn parsed(fake: &Fake, filter: &Filter) -> Value {
+    let text = report(fake, Format::Json, filter);
+    assert!(text.ends_with("}\n"), "{text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+fn keyed(pattern: &str) -> Filter {
+    Filter { key: Some(Filter::key_glob(pattern).unwrap()), ..Filter::default() }
+}
+
+#[test]
+fn json_is_that_of_the_contract_field_by_field() {
+    let expected = [
+        r#"{"format":1,"generated_at_ms":185250,"watermark_ms":1100,"max_timestamp_ms":1600,"#,
+        r#""last_batch":2,"last_ingest_at_ms":5000,"#,
+        "\n",
+        r#""settings":{"window_ms":1000,"lateness_ms":500,"late_rule":"window","#,
+        r#""late_policy":"aside","max_future_ms":86400000,"dedup_horizon_ms":null},"#,
+        "\n",
+        r#""totals":{"batches":2,"refused_batches":0,"accepted":4,"late":1,"duplicate":7,"#,
+        r#""future":0,"expired":0},"#,
+        "\n\"sources\":[\n",
+        r#"{"source":"default","watermark_ms":1100,"max_timestamp_ms":1600,"idle":false,"#,
+        r#""last_batch_at_ms":5000}"#,
+        "\n],\n\"windows\":[\n",
+        r#"{"key":"checkout","window_start_ms":0,"window_end_ms":1000,"count":3,"sum":40,"#,
+        r#""min":8,"max":20,"state":"final","revision":0,"waiting_for":[]},"#,
+        "\n",
+        r#"{"key":"checkout","window_start_ms":1000,"window_end_ms":2000,"count":1,"sum":5,"#,
+        r#""min":5,"max":5,"state":"open","revision":0,"waiting_for":["default"]}"#,
+        "\n],\n\"late\":[\n",
+        r#"{"id":"request-5","key":"checkout","timestamp_ms":900,"value":99,"#,
+        r#""window_start_ms":0,"watermark_ms":1100,"source":"default","batch":1}"#,
+        "\n]}\n",
+    ]
+    .concat();
+    assert_eq!(report(&Fake::example(), Format::Json, &Filter::default()), expected);
+}
+
+#[test]
+fn json_of_an_empty_store_says_null_for_what_is_unknown() {
+    let found = parsed(&Fake::empty(), &Filter::default());
+    for name in ["max_timestamp_ms", "last_batch", "last_ingest_at_ms"] {
+        assert_eq!(found.get(name), Some(&Value::Null), "{name}");
+    }
+    for name in ["sources", "windows", "late"] {
+        assert_eq!(found[name], json!([]), "{name}");
+    }
+}
+
+#[test]
+fn every_digit_of_every_number_is_kept() {
+    let (max, min) = (i64::MAX, i64::MIN);
+    let numbers =
+        [1 << 31, (1 << 31) + 1, 1 << 32, (1 << 32) + 1, (1 << 53) + 1, -(1 << 53) - 1, max, min];
+    for number in numbers {
+        let count = number.max(1);
+        let fake = Fake::empty()
+            .window("k", 0, [count, number, number, number])
+            .late(late_row("i", "k", 0, number));
+        let text = report(&fake, Format::Json, &Filter::default());
+        let figures = format!(
+            "\"count\":{count},\"sum\":{number},\"min\":{number},\"max\":{number},\"state\""
+        );
+        assert!(text.contains(&figures), "no {figures} in {text}");
+        assert!(text.contains(&format!("\"value\":{number},")), "{text}");
+        let text = report(&fake, Format::Csv, &Filter::default());
+        assert!(
+            text.contains(&format!(",{count},{number},{number},{number},open,0\r\n")),
+            "{text}"
+        );
+        let text = report(&fake, Format::Text, &Filter::default());
+        let words: Vec<String> =
+            text.split_whitespace().map(|word| word.replace('_', "")).collect();
+        let expected = [count, number, number, number].map(|number| number.to_string());
+        assert!(words.windows(4).any(|found| found == expected), "{text}");
+    }
+}
+
+#[test]
+fn strings_come_back_from_json_as_they_were_and_hold_no_commands() {
+    let names =
+        ["a\0b", "\u{7f}", "\u{9b}31m", "q\"\\/", "\u{202e}x", "漢字 😀", "\u{e0041}", "\n\t"];
+    let mut fake = Fake::empty();
+    for name in names {
+        fake = fake
+            .window(name, 0, [1, 1, 1, 1])
+            .source(name, Some(0))
+            .late(late_row(name, name, 0, 1));
+    }
+    let text = report(&fake, Format::Json, &Filter::default());
+    let raw: Vec<char> = text.chars().filter(|c| *c != '\n' && is_hidden(*c)).collect();
+    assert_eq!(raw, [], "in {text}");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    let strings = |list: &str, name: &str| -> Vec<String> {
+        let rows = found[list].as_array().unwrap().iter();
+        rows.map(|row| row[name].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(strings("windows", "key"), sorted);
+    assert_eq!(strings("sources", "source"), sorted);
+    assert_eq!(strings("late", "id"), names);
+}
+
+#[test]
+fn an_open_window_names_the_sources_that_it_waits_for() {
+    // lateness 500: the sources stand at 1100, 200 and 3500; one has sent nothing that counts
+    let fake = Fake::example()
+        .source("behind", Some(700))
+        .source("ahead", Some(4000))
+        .source("silent", None)
+        .window("checkout", 3000, [1, 1, 1, 1]);
+    let found = parsed(&fake, &Filter::default());
+    let waits: Vec<&Value> =
+        found["windows"].as_array().unwrap().iter().map(|window| &window["waiting_for"]).collect();
+    let both = json!(["behind", "default"]);
+    assert_eq!(waits, [&json!([]), &both, &json!(["ahead", "behind", "default"])]);
+    let silent = &found["sources"][3];
+    assert_eq!((&silent["source"], &silent["watermark_ms"]), (&json!("silent"), &Value::Null));
+}
+
+#[test]
+fn a_source_that_has_reached_the_end_of_a_window_is_not_waited_for() {
+    let fake = Fake::example().source("level", Some(2500)).source("short", Some(2499));
+    let found = parsed(&fake, &Filter::default());
+    assert_eq!(found["windows"][1]["window_end_ms"], json!(2000));
+    assert_eq!(found["windows"][1]["waiting_for"], json!(["default", "short"]));
+}
+
+#[test]
+fn when_nobody_has_sent_an_open_window_waits_for_all() {
+    let fake = Fake::empty().source("b", None).source("a", None).window("k", 0, [1, 1, 1, 1]);
+    let found = parsed(&fake, &Filter::default());
+    assert_eq!(found["windows"][0]["waiting_for"], json!(["a", "b"]));
+}
+
+#[test]
+fn a_filter_cuts_the_lists_and_never_the_totals() {
+    let fake = Fake::example().window("basket", 1000, [2, 2, 1, 1]).late(late_row(
+        "request-6",
+        "basket",
+        950,
+        1,
+    ));
+    let keys = |filter: &Filter| {
+        let found = parsed(&fake, filter);
+        assert_eq!(found["totals"]["accepted"], json!(4));
+        let windows = found["windows"].as_array().unwrap().iter();
+        let windows: Vec<String> =
+            windows.map(|row| format!("{}@{}", row["key"], row["window_start_ms"])).collect();
+        let late = found["late"].as_array().unwrap().iter();
+        let late: Vec<String> = late.map(|row| row["id"].to_string()).collect();
+        (windows.join(" ").replace('"', ""), late.join(" ").replace('"', ""))
+    };
+    let of = |windows: &str, late: &str| (windows.to_owned(), late.to_owned());
+    assert_eq!(keys(&keyed("b*")), of("basket@1000", "request-6"));
+    let span = Span { from_ms: Some(1), to_ms: Some(1001) };
+    let from_1 = Filter { span, ..Filter::default() };
+    assert_eq!(keys(&from_1), of("basket@1000 checkout@1000", ""));
+    let open = Filter { state: Some(State::Open), ..Filter::default() };
+    assert_eq!(keys(&open), of("basket@1000 checkout@1000", "request-5 request-6"));
+    let closed = Filter { state: Some(State::Final), ..Filter::default() };
+    assert_eq!(keys(&closed), of("checkout@0", "request-5 request-6"));
+}
+
+#[test]
+fn the_span_of_a_state_leaves_out_no_window_of_it() {
+    for (window_ms, watermark_ms) in [(1, 0), (3, 7), (3, 6), (i64::MAX, 5), (i64::MAX, i64::MAX)] {
+        for state in State::ALL {
+            let filter = Filter { state: Some(state), ..Filter::default() };
+            let span = span_of_state(&filter, window_ms, watermark_ms);
+            for start_ms in (0..20).filter(|start_ms| start_ms % window_ms == 0) {
+                let is_final = window::is_final(start_ms, window_ms, watermark_ms);
+                let wanted = is_final == (state == State::Final);
+                let inside = span.from_ms.is_none_or(|from_ms| from_ms <= start_ms)
+                    && span.to_ms.is_none_or(|to_ms| start_ms < to_ms);
+                assert!(inside || !wanted, "{start_ms} of {window_ms} at {watermark_ms}: {span:?}");
+            }
+        }
+    }
+    let open = Filter { state: Some(State::Open), ..Filter::default() };
+    assert_eq!(span_of_state(&open, 1000, 5000).from_ms, Some(4001));
+}
+
+#[test]
+fn a_key_pattern_takes_whole_keys() {
+    let takes = |pattern: &str, key: &str| keyed(pattern).takes_key(key);
+    assert!(takes("check*", "checkout"));
+    assert!(!takes("check", "checkout"));
+    assert!(!takes("Check*", "checkout"));
+    assert!(takes("a*c", "a/b\nc"));
+    assert!(takes("{a,b}", "b"));
+    assert!(takes("\\*", "*") && !takes("\\*", "x"));
+    assert!(takes("[!a]", "b") && !takes("[!a]", "a"));
+    assert!(takes("caf??", "café"), "one question mark for each byte");
+    assert!(takes("é*", "été"));
+}
+
+#[test]
+fn a_key_pattern_that_is_none_is_named() {
+    let error = Filter::key_glob("a[").unwrap_err();
+    assert_eq!(error.pattern, "a[");
+    assert!(error.to_string().starts_with("a[ is no pattern for keys: unclosed"), "{error}");
+    for pattern in ["[é]", "x[a-é]", "[!é]", "\\[[]é]"] {
+        let error = Filter::key_glob(pattern).unwrap_err();
+        assert!(error.reason.contains("ASCII"), "{pattern}: {error}");
+    }
+    for pattern in ["é[a-z]é", "\\[é]", "[]]é"] {
+        assert!(Filter::key_glob(pattern).is_ok(), "{pattern}");
+    }
+}
+
+#[test]
+fn names_of_formats_and_states_lead_back() {
+    for format in Format::ALL {
+        assert_eq!(Format::from_name(format.name()), Some(format));
+    }
+    for state in State::ALL {
+        assert_eq!(State::from_name(state.name()), Some(state));
+    }
+    assert_eq!((Format::from_name("JSON"), State::from_name("")), (None, None));
+}
+
+#[test]
+fn the_sources_command_adds_what_a_report_leaves_out() {
+    let counts = Counts { accepted: 1, duplicate: 2, ..Counts::default() };
+    let fake = Fake::example().source("ahead", Some(9000)).version("1.2", counts);
+    let found: Value =
+        serde_json::from_str(&write_to_string(|out| write_sources(&fake, true, out))).unwrap();
+    assert_eq!(found["watermark_ms"], json!(1100));
+    let default = json!({
+        "source": "default", "watermark_ms": 1100, "max_timestamp_ms": 1600, "idle": false,
+        "last_batch_at_ms": 5000, "last_batch": 2, "last_file": "b.json", "holds_watermark": true,
+        "accepted": 4, "late": 1, "duplicate": 7, "future": 0, "expired": 0,
+    });
+    assert_eq!(found["sources"][1], default);
+    assert_eq!(found["sources"][0]["holds_watermark"], json!(false));
+    let version = json!({
+        "producer_version": "1.2",
+        "accepted": 1, "late": 0, "duplicate": 2, "future": 0, "expired": 0,
+    });
+    assert_eq!(found["producer_versions"], json!([version]));
+    let text = write_to_string(|out| write_sources(&fake, false, out));
+    assert!(text.contains("What each producer version sent"), "{text}");
+}
+
+#[test]
+fn late_events_alone_are_a_document_too() {
+    let text =
+        write_to_string(|out| write_late(&Fake::example(), Format::Json, &Filter::default(), out));
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let whole = parsed(&Fake::example(), &Filter::default());
+    assert_eq!(found, json!({"format": 1, "watermark_ms": 1100, "late": whole["late"]}));
+    let none = write_to_string(|out| write_late(&Fake::example(), Format::Text, &keyed("x"), out));
+    assert_eq!(none, "\nLate events: 0 listed of 1 kept, key x\n");
+}
+
+/// Takes so many bytes, then says that nobody reads any more.
+struct Closing(usize);
+
+impl Write for Closing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A store with windows without end, that counts how many it was asked for.
+struct Endless(std::cell::Cell<u64>);
+
+impl Snapshot for Endless {
+    fn summary(&self) -> Result<Summary, store::Error> {
+        Fake::example().summary()
+    }
+
+    fn sources(&self) -> Result<Vec<SourceRow>, store::Error> {
+        Fake::example().sources()
+    }
+
+    fn versions(&self) -> Result<Vec<(String, Counts)>, store::Error> {
+        Ok(Vec::new())
+    }
+
+    fn windows(
+        &self,
+        _span: Span,
+        each: &mut (dyn FnMut(&store::WindowRow<'_>) -> ControlFlow<()> + '_),
+    ) -> Result<(), store::Error> {
+        let totals = Totals { count: 1, sum: 1, min: 1, max: 1 };
+        for number in 0..20_000 {
+            self.0.set(number);
+            let row = store::WindowRow { key: "k", start_ms: number as i64 * 1000, totals };
+            if each(&row).is_break() {
+                return Ok(());
+            }
+        }
+        Err(store::Error::Io("the disk went away".to_owned()))
+    }
+
+    fn late(
+        &self,
+        _span: Span,
+        _each: &mut (dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + '_),
+    ) -> Result<(), store::Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_stops_the_report() {
+    for format in [Format::Json, Format::Csv] {
+        let endless = Endless(std::cell::Cell::new(0));
+        let outcome = write(&endless, format, &Filter::default(), 0, &mut Closing(10));
+        let Err(Error::Write(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        let asked = endless.0.get();
+        assert!(asked < 10_000, "{format:?} went on to window {asked}");
+    }
+}
+
+#[test]
+fn a_report_that_is_short_of_bytes_never_passes_for_whole() {
+    for format in Format::ALL {
+        let whole = report(&Fake::example(), format, &Filter::default()).len();
+        for bytes in 0..whole {
+            let out = &mut Closing(bytes);
+            let outcome = write(&Fake::example(), format, &Filter::default(), fake::NOW_MS, out);
+            let is_write = outcome.is_err_and(|error| matches!(error, Error::Write(_)));
+            assert!(is_write, "{format:?} cut after {bytes} of {whole} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_fails_midway_is_not_taken_for_its_end() {
+    for format in Format::ALL {
+        let endless = Endless(std::cell::Cell::new(0));
+        let outcome = write(&endless, format, &Filter::default(), 0, &mut io::sink());
+        let Err(Error::Store(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
+        assert_eq!(error.to_string(), "the disk went away");
+    }
+}

@@ -1,0 +1,475 @@
+//! A report for a person at a terminal. Names stand last in their line, whole however long they
+//! are, so that they push nothing out of line and can be taken for no figure.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use super::table::{Column, line, titles, widen};
+use super::{Error, Standing, State, View, Window, grouped, shown, utc};
+use crate::engine::Counts;
+use crate::engine::settings::LatePolicy;
+use crate::store::LateRow;
+
+/// The width of a moment from the year 0 to the year 9999.
+const UTC_COLUMNS: usize = 24;
+
+/// The whole report.
+pub(super) fn report(
+    view: &View<'_>,
+    generated_at_ms: i64,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    writeln!(out, "WindowFlow report of {}\n", moment(generated_at_ms))?;
+    head(view, generated_at_ms, out)?;
+    source_table(view, out)?;
+    version_table(view, out)?;
+    windows(view, out)?;
+    late_table(view, out)
+}
+
+/// The late events alone.
+pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    late_table(view, out)
+}
+
+/// The sources alone, with what each sent.
+pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "watermark {}", moment(view.summary.watermark_ms))?;
+    source_table(view, out)?;
+    let rows =
+        view.sources.iter().map(|standing| counted(&standing.row.source, standing.row.counts));
+    count_table("What each source sent", "source", rows.collect(), out)?;
+    version_table(view, out)
+}
+
+fn head(view: &View<'_>, generated_at_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+    let summary = &view.summary;
+    let watermark = moment(summary.watermark_ms);
+    writeln!(out, "watermark     {watermark}: windows that end by then are final")?;
+    match summary.max_timestamp_ms {
+        Some(max_ms) => writeln!(out, "newest event  {}", moment(max_ms))?,
+        None => writeln!(out, "newest event  none yet")?,
+    }
+    match (summary.last_ingest_at_ms, summary.last_batch) {
+        (Some(at_ms), Some(batch)) => {
+            let age = age(generated_at_ms, at_ms);
+            writeln!(out, "last ingest   {}, batch {batch}, {age}", moment(at_ms))?;
+        }
+        _ => writeln!(out, "last ingest   none yet")?,
+    }
+    writeln!(out, "settings      {}", summary.settings)?;
+    let (batches, refused) = (grouped(summary.batches), grouped(summary.refused_batches));
+    writeln!(out, "batches       {batches} taken in, {refused} refused")?;
+    let counts = &summary.counts;
+    writeln!(
+        out,
+        "events        {}: {} accepted, {} late ({} kept), {} duplicate, {} future ({} held), \
+         {} expired",
+        grouped(counts.events()),
+        grouped(counts.accepted),
+        grouped(counts.late),
+        grouped(summary.late_kept),
+        grouped(counts.duplicate),
+        grouped(counts.future),
+        grouped(summary.held),
+        grouped(counts.expired),
+    )?;
+    let (windows, open) = (summary.windows, summary.open_windows);
+    let closed = grouped(windows.saturating_sub(open));
+    writeln!(out, "windows       {}: {closed} final, {} open", grouped(windows), grouped(open))?;
+    Ok(())
+}
+
+/// How far each source has come.
+fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    writeln!(out, "\nSources: {}", grouped(view.sources.len() as u64))?;
+    if view.sources.is_empty() {
+        return Ok(writeln!(out, "nothing has been taken in yet")?);
+    }
+    let mut columns = [
+        Column::left("holds W"),
+        Column::left("own watermark"),
+        Column::right("own watermark_ms"),
+        Column::right("last event_ms"),
+        Column::left("last batch at"),
+        Column::right("batch"),
+        Column::left("source"),
+        Column::left("last file"),
+    ];
+    let rows: Vec<[String; 8]> = view.sources.iter().map(source_cells).collect();
+    rows.iter().for_each(|row| widen(&mut columns, row));
+    titles(&columns, out)?;
+    for row in &rows {
+        line(&columns, row, out)?;
+    }
+    Ok(())
+}
+
+fn source_cells(standing: &Standing) -> [String; 8] {
+    let row = &standing.row;
+    let or_none = |ms: Option<i64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+    [
+        if standing.holds { "holds" } else { "-" }.to_owned(),
+        standing.watermark_ms.map_or_else(|| "no event yet".to_owned(), utc),
+        or_none(standing.watermark_ms),
+        or_none(row.max_timestamp_ms),
+        utc(row.last_batch_at_ms),
+        row.last_batch.to_string(),
+        shown(&row.source).into_owned(),
+        shown(&row.last_file).into_owned(),
+    ]
+}
+
+/// What each producer version sent, where producers say theirs.
+fn version_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    let versions = view.snapshot.versions()?;
+    if versions.is_empty() {
+        return Ok(());
+    }
+    let rows = versions.iter().map(|(version, counts)| counted(version, *counts)).collect();
+    count_table("What each producer version sent", "producer_version", rows, out)
+}
+
+fn count_table(
+    caption: &str,
+    name: &'static str,
+    rows: Vec<[String; 6]>,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{caption}")?;
+    let outcomes = ["accepted", "late", "duplicate", "future", "expired"].map(Column::right);
+    let [accepted, late, duplicate, future, expired] = outcomes;
+    let mut columns = [accepted, late, duplicate, future, expired, Column::left(name)];
+    rows.iter().for_each(|row| widen(&mut columns, row));
+    titles(&columns, out)?;
+    for row in &rows {
+        line(&columns, row, out)?;
+    }
+    Ok(())
+}
+
+fn counted(name: &str, counts: Counts) -> [String; 6] {
+    let Counts { accepted, late, duplicate, future, expired } = counts;
+    let [accepted, late, duplicate, future, expired] =
+        [accepted, late, duplicate, future, expired].map(grouped);
+    [accepted, late, duplicate, future, expired, shown(name).into_owned()]
+}
+
+/// The windows, in two passes over the same state: the first finds the widths and the totals.
+fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    let mut listed = Listed::default();
+    view.each_window(&mut |window| {
+        listed.add(window);
+        Ok(())
+    })?;
+    let (some, all) = (grouped(listed.windows), grouped(view.summary.windows));
+    writeln!(out, "\nWindows: {some} listed of {all}{}", filter_words(view, true))?;
+    if listed.windows == 0 {
+        return Ok(());
+    }
+    let mut columns = [
+        Column::left("start").at_least(UTC_COLUMNS),
+        Column::right("start_ms"),
+        Column::left("state").at_least("open*".len()),
+        Column::right("count"),
+        Column::right("sum"),
+        Column::right("min"),
+        Column::right("max"),
+        Column::left("key"),
+    ];
+    listed.widen(&mut columns);
+    titles(&columns, out)?;
+    let mut start = (i64::MIN, String::new());
+    view.each_window(&mut |window| {
+        if start.0 != window.start_ms {
+            start = (window.start_ms, utc(window.start_ms));
+        }
+        let state = if window.state == State::Open { "open*" } else { window.state.name() };
+        let totals = &window.totals;
+        let [count, sum, min, max] =
+            [totals.count, totals.sum, totals.min, totals.max].map(grouped);
+        let start_ms = window.start_ms.to_string();
+        let key = shown(window.key);
+        line(&columns, &[&*start.1, &start_ms, state, &count, &sum, &min, &max, &key], out)
+    })?;
+    line(&columns, &listed.cells(), out)?;
+    if listed.open > 0 {
+        let open = grouped(listed.open);
+        writeln!(out, "* open ({open}): provisional until the watermark reaches the window's end")?;
+    }
+    Ok(())
+}
+
+/// What the listed windows add up to, and how wide their figures are.
+#[derive(Default)]
+struct Listed {
+    windows: u64,
+    open: u64,
+    last_start_ms: i64,
+    count: i128,
+    /// Wider than a sum of a window, so that it is exact.
+    sum: i128,
+    /// Least and greatest of count, sum, min and max.
+    bounds: Option<[(i64, i64); 4]>,
+}
+
+impl Listed {
+    fn add(&mut self, window: &Window<'_>) {
+        let totals = &window.totals;
+        self.windows += 1;
+        self.open += u64::from(window.state == State::Open);
+        self.last_start_ms = self.last_start_ms.max(window.start_ms);
+        self.count += i128::from(totals.count);
+        self.sum += i128::from(totals.sum);
+        let figures = [totals.count, totals.sum, totals.min, totals.max];
+        let bounds = self.bounds.get_or_insert(figures.map(|figure| (figure, figure)));
+        for (bound, figure) in bounds.iter_mut().zip(figures) {
+            *bound = (bound.0.min(figure), bound.1.max(figure));
+        }
+    }
+
+    fn widen(&self, columns: &mut [Column; 8]) {
+        columns[1].widen(&self.last_start_ms.to_string());
+        for (column, (least, greatest)) in
+            columns[3..7].iter_mut().zip(self.bounds.iter().flatten())
+        {
+            column.widen(&grouped(*least));
+            column.widen(&grouped(*greatest));
+        }
+        widen(columns, &self.cells());
+    }
+
+    /// The line of totals.
+    fn cells(&self) -> [String; 8] {
+        let bounds = self.bounds.unwrap_or_default();
+        [
+            "all that are listed".to_owned(),
+            String::new(),
+            String::new(),
+            grouped(self.count),
+            grouped(self.sum),
+            grouped(bounds[2].0),
+            grouped(bounds[3].1),
+            format!("({} windows)", grouped(self.windows)),
+        ]
+    }
+}
+
+/// The late events, in two passes as the windows are.
+fn late_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+    let mut columns = [
+        Column::left("timestamp"),
+        Column::right("timestamp_ms"),
+        Column::right("value"),
+        Column::right("window_start_ms"),
+        Column::right("watermark_ms then"),
+        Column::right("batch"),
+        Column::left("source"),
+        Column::left("key"),
+        Column::left("id"),
+    ];
+    let mut listed = 0_u64;
+    view.each_late(&mut |late| {
+        listed += 1;
+        widen(&mut columns, &late_cells(late));
+        Ok(())
+    })?;
+    let kept = grouped(view.summary.late_kept);
+    let words = filter_words(view, false);
+    writeln!(out, "\nLate events: {} listed of {kept} kept{words}", grouped(listed))?;
+    let dropped = view.summary.counts.late.saturating_sub(view.summary.late_kept);
+    if dropped > 0 && view.summary.settings.late_policy() == LatePolicy::Drop {
+        writeln!(out, "{} more were counted, not kept: late_policy is drop", grouped(dropped))?;
+    }
+    if listed == 0 {
+        return Ok(());
+    }
+    titles(&columns, out)?;
+    view.each_late(&mut |late| line(&columns, &late_cells(late), out))
+}
+
+fn late_cells(late: &LateRow<'_>) -> [String; 9] {
+    [
+        utc(late.timestamp_ms),
+        late.timestamp_ms.to_string(),
+        grouped(late.value),
+        late.window_start_ms.to_string(),
+        late.watermark_ms.to_string(),
+        late.batch.to_string(),
+        shown(late.source).into_owned(),
+        shown(late.key).into_owned(),
+        shown(late.id).into_owned(),
+    ]
+}
+
+/// What was asked for, where it was not everything.
+fn filter_words(view: &View<'_>, with_state: bool) -> String {
+    let filter = view.filter;
+    let mut words = String::new();
+    if let Some(key) = &filter.key {
+        let _infallible = write!(words, ", key {}", shown(key.glob().glob()));
+    }
+    if let Some(from_ms) = filter.span.from_ms {
+        let _infallible = write!(words, ", starting from {}", moment(from_ms));
+    }
+    if let Some(to_ms) = filter.span.to_ms {
+        let _infallible = write!(words, ", starting before {}", moment(to_ms));
+    }
+    if let Some(state) = filter.state.filter(|_| with_state) {
+        let _infallible = write!(words, ", state {}", state.name());
+    }
+    words
+}
+
+fn moment(ms: i64) -> String {
+    format!("{} ({ms})", utc(ms))
+}
+
+/// How long before the report something was, in the two largest units.
+fn age(now_ms: i64, then_ms: i64) -> String {
+    let Ok(ms) = u64::try_from(now_ms.saturating_sub(then_ms)) else {
+        return "after this report: the clock was set back since".to_owned();
+    };
+    let (s, min, h, d) = (ms / 1000, ms / 60_000, ms / 3_600_000, ms / 86_400_000);
+    let span = match ms {
+        0..60_000 => format!("{s}.{:03} s", ms % 1000),
+        60_000..3_600_000 => format!("{min} min {} s", s % 60),
+        3_600_000..86_400_000 => format!("{h} h {} min", min % 60),
+        _ => format!("{d} d {} h", h % 24),
+    };
+    format!("{span} before this report")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fake::{Fake, late_row, report, write_to_string};
+    use crate::report::{Filter, Format, write_sources};
+
+    #[test]
+    fn a_report_reads_well() {
+        let fake = Fake::example().window("api\n0 1 open", 2_000, [1_234_567, -5, i64::MIN, 9]);
+        let expected = "\
+WindowFlow report of 1970-01-01T00:03:05.250Z (185250)
+
+watermark     1970-01-01T00:00:01.100Z (1100): windows that end by then are final
+newest event  1970-01-01T00:00:01.600Z (1600)
+last ingest   1970-01-01T00:00:05.000Z (5000), batch 2, 3 min 0 s before this report
+settings      window_ms=1000 lateness_ms=500 late_rule=window late_policy=aside \
+max_future_ms=86400000 dedup_horizon_ms=off
+batches       2 taken in, 0 refused
+events        12: 4 accepted, 1 late (1 kept), 7 duplicate, 0 future (0 held), 0 expired
+windows       3: 1 final, 2 open
+
+Sources: 1
+holds W  own watermark             own watermark_ms  last event_ms  \
+last batch at             batch  source   last file
+holds    1970-01-01T00:00:01.100Z              1100           1600  \
+1970-01-01T00:00:05.000Z      2  default  b.json
+
+Windows: 3 listed of 3
+start                     start_ms  state      count  sum                         min  max  \
+key
+1970-01-01T00:00:00.000Z         0  final          3   40                           8   20  \
+checkout
+1970-01-01T00:00:01.000Z      1000  open*          1    5                           5    5  \
+checkout
+1970-01-01T00:00:02.000Z      2000  open*  1_234_567   -5  -9_223_372_036_854_775_808    9  \
+\"api\\n0 1 open\"
+all that are listed                        1_234_571   40  -9_223_372_036_854_775_808   20  \
+(3 windows)
+* open (2): provisional until the watermark reaches the window's end
+
+Late events: 1 listed of 1 kept
+timestamp                 timestamp_ms  value  window_start_ms  watermark_ms then  batch  source   \
+key       id
+1970-01-01T00:00:00.900Z           900     99                0               1100      1  default  \
+checkout  request-5
+";
+        let found = report(&fake, Format::Text, &Filter::default());
+        assert_eq!(found, expected, "found:\n{found}");
+    }
+
+    #[test]
+    fn an_empty_store_is_no_error() {
+        let found = report(&Fake::empty(), Format::Text, &Filter::default());
+        for line in [
+            "newest event  none yet",
+            "last ingest   none yet",
+            "nothing has been taken in yet",
+            "Windows: 0 listed of 0",
+            "Late events: 0 listed of 0 kept",
+        ] {
+            assert!(found.lines().any(|found| found == line), "no line {line:?} in:\n{found}");
+        }
+    }
+
+    #[test]
+    fn long_names_stand_whole_and_shift_nothing_before_them() {
+        let long = "k".repeat(512);
+        let fake = Fake::example().window(&long, 2_000, [1, 2, 2, 2]).late(late_row(
+            &"i".repeat(512),
+            &long,
+            900,
+            1,
+        ));
+        let found = report(&fake, Format::Text, &Filter::default());
+        let line = |end: &str| found.lines().find(|line| line.ends_with(end)).unwrap().len();
+        assert_eq!(line(&long) - 512, line("20  checkout") - "checkout".len());
+        assert!(found.contains(&format!("{long}  {}", "i".repeat(512))));
+    }
+
+    #[test]
+    fn the_totals_line_is_exact_beyond_64_bits() {
+        let fake = Fake::empty().window("a", 0, [i64::MAX, i64::MAX, i64::MAX, i64::MAX]).window(
+            "b",
+            0,
+            [i64::MAX, i64::MAX, i64::MAX, i64::MAX],
+        );
+        let found = report(&fake, Format::Text, &Filter::default());
+        let twice = "18_446_744_073_709_551_614";
+        assert!(found.contains(&format!("{twice}  {twice}  9_223_372_036_854_775_807")), "{found}");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said() {
+        let mut filter = Filter { state: Some(State::Open), ..Filter::default() };
+        filter.key = Some(Filter::key_glob("check*").unwrap());
+        filter.span.from_ms = Some(0);
+        filter.span.to_ms = Some(5000);
+        let found = report(&Fake::example(), Format::Text, &filter);
+        let asked = ", key check*, starting from 1970-01-01T00:00:00.000Z (0), starting before \
+                     1970-01-01T00:00:05.000Z (5000)";
+        assert!(found.contains(&format!("Windows: 1 listed of 2{asked}, state open\n")), "{found}");
+        assert!(found.contains(&format!("Late events: 1 listed of 1 kept{asked}\n")), "{found}");
+    }
+
+    #[test]
+    fn the_source_that_holds_the_watermark_back_is_marked() {
+        let fake = Fake::example().source("slow, \u{1b}[31m", Some(700)).source("silent", None);
+        let found = write_to_string(|out| write_sources(&fake, false, out));
+        let holders: Vec<&str> = found.lines().filter(|line| line.starts_with("holds ")).collect();
+        assert_eq!(holders.len(), 2, "a title and one source:\n{found}");
+        assert!(holders[1].contains("\"slow, \\u001b[31m\""), "{found}");
+        assert!(found.contains("-        no event yet"), "{found}");
+        assert!(!found.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn late_events_that_were_dropped_are_accounted_for() {
+        let found = report(&Fake::example().dropping_late(), Format::Text, &Filter::default());
+        assert!(found.contains("1 more were counted, not kept: late_policy is drop"), "{found}");
+    }
+
+    #[test]
+    fn an_age_has_the_units_that_matter() {
+        let ages = [1_234, 61_000, 7_380_000, 180_000_000].map(|ms| age(ms, 0));
+        let expected = ["1.234 s", "1 min 1 s", "2 h 3 min", "2 d 2 h"];
+        assert_eq!(ages, expected.map(|age| format!("{age} before this report")));
+        assert!(age(0, 1).starts_with("after this report"));
+        assert!(age(i64::MAX, i64::MIN).ends_with("before this report"));
+    }
+}
