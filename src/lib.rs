@@ -15,6 +15,9 @@ pub mod exit;
 pub mod spool;
 
 pub mod config;
+pub mod ingest;
 pub mod report;
+
+pub mod worker;
 
 pub mod systemd;

@@ -1,0 +1,447 @@
+//! One batch is one transaction: ask, decide, write, in chunks of bounded size.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use crate::decode::{Decoder, Digest, Fault, Limits};
+use crate::engine::settings::Settings;
+use crate::engine::totals::{Delta, Overflow, Totals};
+use crate::engine::window::WindowId;
+use crate::engine::{Changes, Counts, Fact, Judge, Judged, Move, Outcome, Seen, window};
+use crate::event::{Chunk, Event};
+use crate::refusal::{Code, Other, Refusal};
+use crate::store::{self, Batch, Begun, Committed, Delivery, Overflowing, Receipt, Refused, Store};
+
+/// How far a batch has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Events judged so far.
+    pub events: u64,
+}
+
+/// Who watches over a batch while it is taken in.
+pub trait Watcher {
+    /// Told after every chunk; a break undoes the batch.
+    fn step(&mut self, step: Step) -> ControlFlow<()>;
+
+    /// Asked before the commit whether what was read still is what lies there, and told to make
+    /// it durable.
+    ///
+    /// # Errors
+    /// When that cannot be told or done.
+    fn still_the_same(&mut self) -> io::Result<bool>;
+}
+
+/// Watches over what cannot change: text in hand, a private copy.
+pub struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn step(&mut self, _: Step) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn still_the_same(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+/// How a batch ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It is in, whole and durable.
+    Committed(Committed),
+    /// It would be in, had it been for real.
+    Checked(Committed),
+    /// Nothing of it is in.
+    Refused(Box<RefusedBatch>),
+    /// It changed while it was read: nothing of it is in.
+    Changed,
+    /// The watcher stopped it: nothing of it is in.
+    Stopped,
+}
+
+/// Why a batch could neither be taken in nor refused. Nothing of it is in, unless the error says
+/// that this is unknown.
+#[derive(Debug)]
+pub enum Error {
+    /// It could not be read.
+    Read(io::Error),
+    /// The store could not do its part.
+    Store(store::Error),
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Error {
+        Error::Store(error)
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Read(error) => write!(f, "cannot read the batch: {error}"),
+            Error::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A refused batch, as `NAME.error.json` has it: enough by itself to mend the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedBatch {
+    /// The file's name, as shown.
+    pub file: String,
+    /// The source that it belongs to.
+    pub source: String,
+    /// SHA-256 of the raw bytes, where they could be read.
+    pub sha256: Option<String>,
+    /// How many raw bytes.
+    pub bytes: Option<u64>,
+    /// When, in milliseconds since the epoch.
+    pub refused_at_ms: i64,
+    /// Why.
+    #[serde(flatten)]
+    pub refusal: Refusal,
+}
+
+impl RefusedBatch {
+    /// What the store keeps of it.
+    pub fn receipt(&self) -> Refused {
+        Refused {
+            file: self.file.clone(),
+            source: self.source.clone(),
+            sha256: self.sha256.clone(),
+            bytes: self.bytes,
+            refused_at_ms: self.refused_at_ms,
+            code: self.refusal.code,
+            message: self.refusal.message.clone(),
+        }
+    }
+}
+
+/// Whether a batch is taken in or only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is committed.
+    Commit,
+    /// It is judged on the real state, and undone.
+    Check,
+}
+
+/// One batch on its way in.
+pub struct Ingest<'a> {
+    /// Its name, source and token.
+    pub delivery: &'a Delivery,
+    /// The bounds of what is read.
+    pub limits: Limits,
+    /// For real or not.
+    pub mode: Mode,
+    /// The clock, for the time of a refusal.
+    pub now_ms: i64,
+}
+
+impl Ingest<'_> {
+    /// Takes the batch in, or refuses it, or neither; never a part of it. A refusal is not
+    /// recorded here: that is for the caller, who knows what becomes of the file.
+    ///
+    /// # Errors
+    /// When reading or the store fails, which is not the fault of the batch.
+    pub fn run<R: Read>(
+        &self,
+        store: &mut dyn Store,
+        raw: R,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ended, Error> {
+        let mut decoder = Decoder::new(raw, self.limits.clone());
+        let mut chunk = Chunk::default();
+        // the first chunk is read before the store is asked for anything: a small batch holds
+        // the store no longer than it takes to judge it
+        let mut read = decoder.read_chunk(&mut chunk);
+        if chunk.is_empty()
+            && let Err(fault) = read
+        {
+            return self.fault(fault, decoder);
+        }
+        let settings = store.settings();
+        let batch = match store.begin(self.delivery)? {
+            Begun::Known(committed) => return Ok(Ended::Committed(committed)),
+            Begun::Open(batch) => batch,
+        };
+        let judge = Judge::new(settings, batch.number(), &self.delivery.source);
+        let mut open = Open {
+            batch,
+            judge,
+            delivery: self.delivery,
+            facts: Vec::new(),
+            counts: Counts::default(),
+            windows_closed: 0,
+        };
+        loop {
+            // what a damaged archive seems to say is not held against it
+            let damaged = matches!(
+                &read,
+                Err(Fault::Refused(refusal)) if refusal.code == Code::BadCompression
+            );
+            if !damaged && let Some(refusal) = open.take_in(&chunk)? {
+                drop(open);
+                return self.refused(refusal, decoder);
+            }
+            match read {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(fault) => {
+                    drop(open);
+                    return self.fault(fault, decoder);
+                }
+            }
+            if watcher.step(Step { events: open.counts.events() }).is_break() {
+                return Ok(Ended::Stopped);
+            }
+            read = decoder.read_chunk(&mut chunk);
+        }
+        let digest = decoder.digest().map_err(Error::Read)?;
+        if !watcher.still_the_same().map_err(Error::Read)? {
+            return Ok(Ended::Changed);
+        }
+        open.end(self.mode, digest)
+    }
+
+    fn fault<R: Read>(&self, fault: Fault, decoder: Decoder<R>) -> Result<Ended, Error> {
+        match fault {
+            Fault::Io(error) => Err(Error::Read(error)),
+            Fault::Refused(refusal) => self.refused(*refusal, decoder),
+        }
+    }
+
+    fn refused<R: Read>(&self, refusal: Refusal, decoder: Decoder<R>) -> Result<Ended, Error> {
+        let digest = decoder.digest().map_err(Error::Read)?;
+        // of a file that is too large the rest was not read
+        let digest = digest.whole.then_some(digest);
+        Ok(Ended::Refused(Box::new(RefusedBatch {
+            file: self.delivery.file.clone(),
+            source: self.delivery.source.clone(),
+            bytes: digest.as_ref().map(|digest| digest.bytes),
+            sha256: digest.map(|digest| digest.sha256),
+            refused_at_ms: self.now_ms,
+            refusal,
+        })))
+    }
+}
+
+/// Sets the watermark by hand, as a batch without events. None when it stands there already.
+///
+/// # Errors
+/// [`AdvanceError::Behind`] when W is further already: it never moves back.
+pub fn advance(
+    store: &mut dyn Store,
+    delivery: &Delivery,
+    to_ms: i64,
+    asked_by: &str,
+    reason: Option<&str>,
+) -> Result<Option<Committed>, AdvanceError> {
+    let window_ms = store.settings().window_ms();
+    let mut batch = match store.begin(delivery)? {
+        Begun::Known(committed) => return Ok(Some(committed)),
+        Begun::Open(batch) => batch,
+    };
+    let from_ms = batch.progress(&[])?.watermark_ms;
+    if to_ms < from_ms {
+        return Err(AdvanceError::Behind { watermark_ms: from_ms, asked_ms: to_ms });
+    }
+    if to_ms == from_ms {
+        return Ok(None);
+    }
+    let crosses = window::closing_starts_ms(from_ms, to_ms, window_ms).is_some();
+    let moved = Move { from_ms, to_ms, event_index: None };
+    let changes = Changes {
+        watermark_ms: to_ms,
+        moves: crosses.then_some(moved).into_iter().collect(),
+        ..Changes::default()
+    };
+    batch.apply(&Chunk::default(), &changes)?;
+    let receipt =
+        Receipt::Advance { asked_by: asked_by.to_owned(), reason: reason.map(str::to_owned) };
+    Ok(Some(batch.commit(&receipt)?))
+}
+
+/// Why the watermark could not be set.
+#[derive(Debug)]
+pub enum AdvanceError {
+    /// It is further already.
+    Behind {
+        /// W as it is.
+        watermark_ms: i64,
+        /// What was asked for.
+        asked_ms: i64,
+    },
+    /// The store could not do its part.
+    Store(store::Error),
+}
+
+impl From<store::Error> for AdvanceError {
+    fn from(error: store::Error) -> AdvanceError {
+        AdvanceError::Store(error)
+    }
+}
+
+/// A batch that the store has open.
+struct Open<'s, 'd> {
+    batch: Box<dyn Batch + 's>,
+    judge: Judge,
+    delivery: &'d Delivery,
+    facts: Vec<Fact>,
+    counts: Counts,
+    windows_closed: u64,
+}
+
+impl Open<'_, '_> {
+    /// Judges the chunk and writes what that changes; or says why the batch is refused.
+    fn take_in(&mut self, chunk: &Chunk) -> Result<Option<Refusal>, Error> {
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        // ids are claimed before W is read: from then on both stand still
+        self.batch.facts(chunk, &mut self.facts)?;
+        let progress = self.batch.progress(&self.judge.sources(chunk))?;
+        self.judge.learn(&progress);
+        let judged = self.judge.judge(chunk, &self.facts);
+        // what came before a contradiction counts first: it may overflow earlier
+        match self.batch.apply(chunk, &judged.changes) {
+            Ok(closed) => self.windows_closed += closed,
+            Err(store::Error::Overflow(windows)) => {
+                return Ok(Some(overflow(chunk, &judged, &windows, self.judge.settings())));
+            }
+            Err(error) => return Err(Error::Store(error)),
+        }
+        self.counts.add(&judged.changes.counts);
+        match judged.conflict {
+            None => Ok(None),
+            Some((row, seen)) => self.conflict(chunk, row, &seen).map(Some),
+        }
+    }
+
+    fn conflict(&mut self, chunk: &Chunk, row: usize, seen: &Seen) -> Result<Refusal, Error> {
+        let event = chunk.event(row);
+        let in_this_batch = seen.batch == self.batch.number();
+        let mut other = if in_this_batch && seen.event_index >= chunk.first_index() {
+            let first = chunk.event((seen.event_index - chunk.first_index()) as usize);
+            Other {
+                event_index: Some(seen.event_index),
+                key: Some(first.key.to_owned()),
+                timestamp_ms: Some(first.timestamp_ms),
+                value: Some(first.value),
+                ..Other::default()
+            }
+        } else {
+            self.batch.first_seen(&event, seen)?
+        };
+        if in_this_batch {
+            other.file = Some(self.delivery.file.clone());
+            other.source = Some(self.delivery.source.clone());
+            other.batch = None;
+        }
+        Ok(conflict(&event, chunk.first_index() + row as u64, other))
+    }
+
+    fn end(self, mode: Mode, digest: Digest) -> Result<Ended, Error> {
+        if mode == Mode::Check {
+            return Ok(Ended::Checked(Committed {
+                batch: self.batch.number(),
+                counts: self.counts,
+                watermark_ms: self.judge.watermark_ms(),
+                windows_closed: self.windows_closed,
+            }));
+        }
+        let receipt =
+            Receipt::Events { sha256: digest.sha256, bytes: digest.bytes, counts: self.counts };
+        Ok(Ended::Committed(self.batch.commit(&receipt)?))
+    }
+}
+
+fn conflict(event: &Event<'_>, index: u64, other: Other) -> Refusal {
+    let place = match (&other.file, other.batch) {
+        (Some(file), Some(batch)) => format!("batch {batch}, {file}"),
+        (None, Some(batch)) => format!("batch {batch}"),
+        (Some(file), None) => format!("{file} itself"),
+        (None, None) => "an earlier batch".to_owned(),
+    };
+    let at = other.event_index.map(|index| format!(", event {index}")).unwrap_or_default();
+    let before = match (&other.key, other.timestamp_ms, other.value) {
+        (Some(key), Some(timestamp_ms), Some(value)) => {
+            format!("key {key:?}, timestamp_ms {timestamp_ms}, value {value}")
+        }
+        _ => "another payload".to_owned(),
+    };
+    let message = format!(
+        "event {index} at line {} contradicts what came before under its id {:?}: it says key \
+            {:?}, timestamp_ms {}, value {}; {place}{at} said {before}",
+        event.place.line, event.id, event.key, event.timestamp_ms, event.value,
+    );
+    let hint = "an id stands for one measurement for ever: if this is another measurement, give \
+            it an id of its own; if it is the same, take this event out; then put the file \
+            back";
+    let mut refusal =
+        Refusal::new(Code::Conflict, message, hint).at(event.place).in_event(index, Some(event.id));
+    refusal.other = Some(other);
+    refusal
+}
+
+/// Finds the first event of the chunk after which a window leaves its range.
+fn overflow(
+    chunk: &Chunk,
+    judged: &Judged<'_>,
+    windows: &[Overflowing],
+    settings: &Settings,
+) -> Refusal {
+    let mut held: HashMap<WindowId<'_>, Option<Totals>> = windows
+        .iter()
+        .map(|window| (WindowId { start_ms: window.start_ms, key: &window.key }, window.before))
+        .collect();
+    let accepted = judged.outcomes.iter().enumerate().filter(|(_, o)| **o == Outcome::Accepted);
+    for (row, _) in accepted {
+        let event = chunk.event(row);
+        let start_ms = window::start_ms(event.timestamp_ms, settings.window_ms());
+        let Some(before) = held.get_mut(&WindowId { start_ms, key: event.key }) else { continue };
+        match Delta::of(event.value).added_to(*before) {
+            Ok(after) => *before = Some(after),
+            Err(Overflow) => {
+                let index = chunk.first_index() + row as u64;
+                return overflow_at(&event, index, start_ms, *before, settings);
+            }
+        }
+    }
+    // the store and this walk use the same arithmetic, so the walk finds what the store found
+    Refusal::new(
+        Code::Overflow,
+        "a window would leave the signed 64-bit range",
+        "report this: the event could not be found",
+    )
+}
+
+fn overflow_at(
+    event: &Event<'_>,
+    index: u64,
+    start_ms: i64,
+    held: Option<Totals>,
+    settings: &Settings,
+) -> Refusal {
+    let end_ms = window::end_ms(start_ms, settings.window_ms());
+    let (count, sum) = held.map_or((0, 0), |totals| (totals.count, totals.sum));
+    let message = format!(
+        "event {index} (id {:?}) at line {} would take window [{start_ms}, {end_ms}) of key {:?} \
+            out of the signed 64-bit range: it holds {count} events with the sum {sum}, and the \
+            event adds {}",
+        event.id, event.place.line, event.key, event.value,
+    );
+    let hint = "count and sum must stay within -9223372036854775808 and 9223372036854775807 after \
+            every single event: is the value right? if it is, use a coarser unit or narrower \
+            windows";
+    Refusal::new(Code::Overflow, message, hint)
+        .at(event.place)
+        .in_event(index, Some(event.id))
+        .in_field("value")
+}

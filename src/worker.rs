@@ -1,0 +1,329 @@
+//! The only writer: one file at a time, and what a failure means for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use crate::clock::Clock;
+use crate::decode::Limits;
+use crate::exit::Exit;
+use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
+use crate::refusal::{Code, Refusal};
+use crate::spool::ready::{self, OpenError, Opened};
+use crate::spool::shelve::{self, ShelveError};
+use crate::spool::{Entry, Spool};
+use crate::store::{self, Committed, Delivery, Store};
+
+/// How often a commit of unknown fate is asked after before that is left for later.
+const ASK_AGAIN: u32 = 3;
+
+/// What became of a file.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is in, durably, and lies in done/.
+    Done(Committed, PathBuf),
+    /// It was refused, and lies in failed/ with its reason.
+    Failed(Box<RefusedBatch>, PathBuf),
+    /// It was not complete after all: back in line.
+    NotYet,
+    /// It went away, or is another file by now.
+    Gone,
+    /// We were told to stop: it stays where it is, and nothing of it is in.
+    Stopped,
+    /// A fault of ours: it stays where it is.
+    Trouble(Trouble),
+}
+
+/// A fault that is not the file's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// How far it reaches.
+    pub reach: Reach,
+    /// The exit code of a process that gives up over it.
+    pub exit: Exit,
+    /// What is wrong, where, and what to do.
+    pub text: String,
+}
+
+/// How far a fault of ours reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It may pass, and stands in the way of this file only.
+    File,
+    /// It may pass, and stands in the way of all.
+    Spool,
+    /// It does not pass by itself.
+    Lasting,
+}
+
+impl Trouble {
+    /// A fault that may pass and stands in the way of all files.
+    pub fn passing(text: impl Into<String>) -> Trouble {
+        Trouble { reach: Reach::Spool, exit: Exit::Again, text: text.into() }
+    }
+
+    fn of_file(text: String) -> Trouble {
+        Trouble { reach: Reach::File, exit: Exit::Again, text }
+    }
+}
+
+impl From<&store::Error> for Trouble {
+    fn from(error: &store::Error) -> Trouble {
+        use store::Error as E;
+        let reach = match error {
+            E::Busy(_) | E::Full(_) | E::Io(_) | E::Unknown(_) => Reach::Spool,
+            E::Corrupt(_) | E::Missing(_) | E::NewerSchema(_) | E::Misplaced(_) => Reach::Lasting,
+            E::OtherSettings { .. } | E::Overflow(_) => Reach::Lasting,
+        };
+        Trouble { reach, exit: Exit::of_store(error), text: error.to_string() }
+    }
+}
+
+/// Takes files in and puts them where they belong.
+pub struct Worker {
+    spool: Spool,
+    store: Box<dyn Store>,
+    limits: Limits,
+    settle: Duration,
+    unfinished: HashMap<Entry, Unfinished>,
+}
+
+/// What is known of a file whose last step failed, so that no step is done twice.
+struct Unfinished {
+    opened: Opened,
+    delivery: Delivery,
+    fate: Fate,
+}
+
+/// How far a file has come.
+enum Fate {
+    Unknown,
+    Committed(Committed),
+    Refused(Box<RefusedBatch>),
+}
+
+impl Worker {
+    /// A worker for that spool and store. A file that ends too early is not refused while it is
+    /// younger than `settle`.
+    pub fn new(spool: Spool, store: Box<dyn Store>, limits: Limits, settle: Duration) -> Worker {
+        Worker { spool, store, limits, settle, unfinished: HashMap::new() }
+    }
+
+    /// Changes the bounds for the files to come.
+    pub fn set_limits(&mut self, limits: Limits, settle: Duration) {
+        self.limits = limits;
+        self.settle = settle;
+    }
+
+    /// Takes one file of the inbox in, as one transaction, and moves it. `pace` is told of each
+    /// step, and can stop it.
+    pub fn take(
+        &mut self,
+        entry: &Entry,
+        pace: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Verdict {
+        let opened = match ready::open_entry(self.spool.inbox(), entry) {
+            Ok(opened) => opened,
+            Err(OpenError::Gone | OpenError::NotRegular(_)) => {
+                self.unfinished.remove(entry);
+                return Verdict::Gone;
+            }
+            Err(error @ OpenError::Denied) => return self.refuse_unread(entry, error),
+            Err(error @ OpenError::Io(_)) => {
+                let text = format!("inbox/{entry}: {error}");
+                return Verdict::Trouble(Trouble::of_file(text));
+            }
+        };
+        let resumed = self.unfinished.remove(entry).filter(|was| was.opened.is_same(&opened));
+        let (delivery, fate) = match resumed {
+            Some(was) => (was.delivery, was.fate),
+            None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
+                Ok(delivery) => (delivery, Fate::Unknown),
+                Err(error) => return Verdict::Trouble(Trouble::passing(error.to_string())),
+            },
+        };
+        match fate {
+            Fate::Unknown => self.ingest(entry, opened, delivery, pace),
+            Fate::Committed(committed) => self.move_to_done(entry, opened, delivery, committed),
+            Fate::Refused(refused) => self.move_to_failed(entry, opened, delivery, refused),
+        }
+    }
+
+    /// Moves a link into failed/: links are never followed.
+    pub fn refuse_link(&mut self, entry: &Entry) -> Verdict {
+        let refusal = Refusal::new(
+            Code::NotARegularFile,
+            format!("inbox/{entry} is a symbolic link, and links are never followed"),
+            "drop the file itself: copy it under a name that begins with a dot, then rename it; or \
+             link it in with ln, without -s",
+        );
+        self.refuse(entry, refusal)
+    }
+
+    fn refuse_unread(&mut self, entry: &Entry, error: OpenError) -> Verdict {
+        let refusal = Refusal::new(
+            Code::Unreadable,
+            format!("inbox/{entry} cannot be read: {error}"),
+            "make it readable for the group (chmod g+r, umask 027), then put it back",
+        );
+        self.refuse(entry, refusal)
+    }
+
+    /// Refuses what was never opened.
+    fn refuse(&mut self, entry: &Entry, refusal: Refusal) -> Verdict {
+        let refused = RefusedBatch {
+            file: entry.shown(),
+            source: entry.source().to_owned(),
+            sha256: None,
+            bytes: None,
+            refused_at_ms: Clock::System.now_ms(),
+            refusal,
+        };
+        if let Err(error) = self.store.record_refusal(&refused.receipt()) {
+            return Verdict::Trouble(Trouble::from(&error));
+        }
+        match shelve::to_failed(&self.spool, entry, None, &reason(&refused)) {
+            Ok(to) => Verdict::Failed(Box::new(refused), to),
+            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(error) => Verdict::Trouble(Trouble::passing(error.to_string())),
+        }
+    }
+
+    fn ingest(
+        &mut self,
+        entry: &Entry,
+        opened: Opened,
+        delivery: Delivery,
+        pace: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Verdict {
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits: self.limits.clone(),
+            mode: Mode::Commit,
+            now_ms: Clock::System.now_ms(),
+        };
+        let mut asked = 0;
+        let ended = loop {
+            if let Err(error) = opened.rewind() {
+                break Err(ingest::Error::Read(error));
+            }
+            let mut watched = Watched { opened: &opened, pace };
+            match ingest.run(self.store.as_mut(), opened.file(), &mut watched) {
+                // the same delivery again: the store says whether the commit took place
+                Err(ingest::Error::Store(store::Error::Unknown(_))) if asked < ASK_AGAIN => {
+                    asked += 1;
+                }
+                ended => break ended,
+            }
+        };
+        match ended {
+            Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
+                self.move_to_done(entry, opened, delivery, committed)
+            }
+            Ok(Ended::Refused(refused)) if self.is_incomplete(&opened, &refused) => Verdict::NotYet,
+            Ok(Ended::Refused(refused)) => match self.store.record_refusal(&refused.receipt()) {
+                Ok(()) => self.move_to_failed(entry, opened, delivery, refused),
+                Err(error) => Verdict::Trouble(Trouble::from(&error)),
+            },
+            Ok(Ended::Changed) => Verdict::NotYet,
+            Ok(Ended::Stopped) => Verdict::Stopped,
+            Err(ingest::Error::Read(error)) => {
+                let text = format!("cannot read inbox/{entry}: {error}; is the disk well?");
+                Verdict::Trouble(Trouble::of_file(text))
+            }
+            Err(ingest::Error::Store(error)) => {
+                let trouble = Trouble::from(&error);
+                if matches!(error, store::Error::Unknown(_)) {
+                    self.keep(entry, opened, delivery, Fate::Unknown);
+                }
+                Verdict::Trouble(trouble)
+            }
+        }
+    }
+
+    /// Whether what was refused may still have been on its way: it changed while it was read, or
+    /// it ends too early and is young.
+    fn is_incomplete(&self, opened: &Opened, refused: &RefusedBatch) -> bool {
+        if !opened.unchanged().unwrap_or(false) {
+            return true;
+        }
+        let ends_early = matches!(refused.refusal.code, Code::Truncated | Code::Empty);
+        // a time of writing that lies ahead of the clock says nothing about its age
+        let age = SystemTime::now().duration_since(opened.modified());
+        ends_early && age.is_ok_and(|age| age < self.settle)
+    }
+
+    fn move_to_done(
+        &mut self,
+        entry: &Entry,
+        opened: Opened,
+        delivery: Delivery,
+        committed: Committed,
+    ) -> Verdict {
+        match shelve::to_done(&self.spool, entry, &opened) {
+            Ok(to) => Verdict::Done(committed, to),
+            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(error) => {
+                let text = format!(
+                    "inbox/{entry} is in, as batch {}, but cannot be moved: {error}",
+                    committed.batch
+                );
+                self.keep(entry, opened, delivery, Fate::Committed(committed));
+                Verdict::Trouble(Trouble::passing(text))
+            }
+        }
+    }
+
+    fn move_to_failed(
+        &mut self,
+        entry: &Entry,
+        opened: Opened,
+        delivery: Delivery,
+        refused: Box<RefusedBatch>,
+    ) -> Verdict {
+        match shelve::to_failed(&self.spool, entry, Some(&opened), &reason(&refused)) {
+            Ok(to) => Verdict::Failed(refused, to),
+            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(error) => {
+                let code = refused.refusal.code.name();
+                let text =
+                    format!("inbox/{entry} was refused ({code}), but cannot be moved: {error}");
+                self.keep(entry, opened, delivery, Fate::Refused(refused));
+                Verdict::Trouble(Trouble::passing(text))
+            }
+        }
+    }
+
+    fn keep(&mut self, entry: &Entry, opened: Opened, delivery: Delivery, fate: Fate) {
+        self.unfinished.insert(entry.clone(), Unfinished { opened, delivery, fate });
+    }
+}
+
+/// What stands beside a failed file.
+fn reason(refused: &RefusedBatch) -> Vec<u8> {
+    // strings and numbers only: there is nothing in it that cannot be written as JSON
+    let mut text = serde_json::to_vec_pretty(refused).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// Watches over a file of the inbox while it is read.
+struct Watched<'a> {
+    opened: &'a Opened,
+    pace: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
+}
+
+impl Watcher for Watched<'_> {
+    fn step(&mut self, step: Step) -> ControlFlow<()> {
+        (self.pace)(step)
+    }
+
+    /// The producer's bytes are made durable before the commit that counts them: a power cut must
+    /// not leave their counts without the file.
+    fn still_the_same(&mut self) -> io::Result<bool> {
+        self.opened.sync()?;
+        self.opened.unchanged()
+    }
+}
