@@ -20,4 +20,9 @@ pub mod report;
 
 pub mod worker;
 
+pub mod signals;
 pub mod systemd;
+
+pub mod daemon;
+
+pub mod cli;

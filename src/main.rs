@@ -1,3 +1,7 @@
 //! The `windowflow` command: hands its arguments to the library and ends with its exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    windowflow::cli::main(std::env::args_os())
+}

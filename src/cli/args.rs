@@ -1,0 +1,234 @@
+//! What may be typed, and the help that teaches it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+/// Turns batch files in a folder into exact, replay-safe event-time totals.
+///
+/// Batch files (JSON array, NDJSON, also gzip or zstd) hold events with an id, a key, a timestamp
+/// and an integer value. Each file is taken in whole or not at all; every id counts once.
+#[derive(Debug, Parser)]
+#[command(
+    name = "windowflow",
+    version,
+    after_help = "Begin with:\n  \
+        windowflow --db totals.db init --window-ms 60000 --lateness-ms 5000\n  \
+        windowflow --db totals.db ingest events.json\n  \
+        windowflow --db totals.db report\n\n\
+        or, as a daemon that watches SPOOL/inbox:\n  \
+        windowflow run --spool SPOOL\n\n\
+        Exit codes: 0 done, 1 unexpected failure, 2 usage, 65 a batch was refused, 66 no such \
+        file or store, 75 busy or out of room: try again, 78 settings or configuration."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) at: Where,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where things are, and how results are printed.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Where and how")]
+pub(crate) struct Where {
+    /// The store [default: windowflow.db in the spool]
+    #[arg(long, global = true, value_name = "PATH", env = "WINDOWFLOW_DB")]
+    pub(crate) db: Option<PathBuf>,
+    /// The spool: the folder with inbox/, done/, failed/ and reports/
+    #[arg(long, global = true, value_name = "DIR", env = "WINDOWFLOW_SPOOL")]
+    pub(crate) spool: Option<PathBuf>,
+    /// A configuration file (TOML); what is typed here wins over it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make the store, or confirm that it has these settings
+    ///
+    /// Settings are given once and never change: the same again is fine, others are refused with
+    /// both shown, and nothing is ever reset.
+    #[command(after_help = "Example: minutes, closed 5 seconds after their end:\n  \
+        windowflow --db totals.db init --window-ms 60000 --lateness-ms 5000")]
+    Init(Init),
+    /// Take in batch files by hand; `-` is standard input
+    ///
+    /// Each file is one transaction: all of it or nothing. The files stay where they are. What is
+    /// read from standard input is first copied, so that a slow sender does not hold the store.
+    #[command(after_help = "Examples:\n  \
+        windowflow --db totals.db ingest monday.json tuesday.ndjson.gz\n  \
+        produce | windowflow --db totals.db ingest --source press-3 -")]
+    Ingest(Ingest),
+    /// Say what `ingest` would do, on the real state, changing nothing
+    ///
+    /// Each file is judged by itself, on the store as it is now. While it is, others that want to
+    /// write have to wait.
+    #[command(after_help = "Example:\n  windowflow --db totals.db check suspicious.json")]
+    Check(Ingest),
+    /// Print what is known: windows, sources, late events
+    #[command(after_help = "Examples:\n  \
+        windowflow --db totals.db report\n  \
+        windowflow --db totals.db report --format csv --key 'meter-*' --state final > final.csv")]
+    Report(Report),
+    /// List the late events that were kept apart
+    #[command(after_help = "Example:\n  windowflow --db totals.db late --key checkout")]
+    Late(Late),
+    /// List the sources: how far each has come, and which one holds the watermark back
+    #[command(after_help = "Example:\n  windowflow --db totals.db sources")]
+    Sources,
+    /// Set the watermark by hand: windows that end by then are final
+    ///
+    /// For when nothing more will come. It never moves back; who asked is recorded.
+    #[command(after_help = "Example:\n  \
+        windowflow --db totals.db advance 1767225600000 --reason 'year closed'")]
+    Advance(Advance),
+    /// Watch a spool folder: the daemon
+    ///
+    /// Takes batch files from inbox/, one transaction each, and moves them to done/ or failed/.
+    /// SIGUSR1 writes a report into reports/, SIGHUP reads the configuration again, SIGTERM and
+    /// SIGINT stop after the current file; a second one stops at once, and loses nothing.
+    #[command(after_help = "Examples:\n  \
+        windowflow run --spool /var/spool/windowflow --config /etc/windowflow/windowflow.toml\n  \
+        windowflow run --spool ./spool --once")]
+    Run(Run),
+    /// List what lies in failed/, by reason
+    #[command(after_help = "Example:\n  windowflow --spool ./spool failed")]
+    Failed,
+    /// Put failed files back into the inbox
+    #[command(after_help = "Examples:\n  \
+        windowflow --spool ./spool retry ./spool/failed/monday.json\n  \
+        windowflow --spool ./spool retry --all")]
+    Retry(Retry),
+    /// Say whether the daemon runs, how far behind it is, and what holds the watermark back
+    ///
+    /// Exit code 0: it runs and is well. 75: it runs, but something passing is in its way.
+    /// 1: it does not run.
+    #[command(after_help = "Example:\n  windowflow --spool ./spool status || echo unwell")]
+    Status,
+    /// Copy the store to a new file, whole, while the daemon runs
+    #[command(after_help = "Example:\n  windowflow --db totals.db backup totals-monday.db")]
+    Backup(Backup),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Init {
+    /// Width of a window in milliseconds, at least 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub(crate) window_ms: i64,
+    /// How far the watermark stays behind the greatest timestamp, in milliseconds, at least 0
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) lateness_ms: i64,
+    /// An event is late when its window is final, or already when it is older than the watermark
+    #[arg(long, value_name = "RULE", default_value = "window",
+        value_parser = PossibleValuesParser::new(["window", "event"]))]
+    pub(crate) late_rule: String,
+    /// Late events are kept in the side output, or only counted
+    #[arg(long, value_name = "POLICY", default_value = "aside", value_parser = late_policy)]
+    pub(crate) late_policy: String,
+    #[arg(long, hide = true, value_parser = not_yet)]
+    pub(crate) max_future_ms: Option<String>,
+    #[arg(long, hide = true, value_parser = not_yet)]
+    pub(crate) dedup_horizon_ms: Option<String>,
+}
+
+fn late_policy(given: &str) -> Result<String, String> {
+    match given {
+        "aside" | "drop" => Ok(given.to_owned()),
+        "correct" => Err("this version has no corrections yet: choose aside or drop".to_owned()),
+        _ => Err("possible values: aside, drop".to_owned()),
+    }
+}
+
+fn not_yet(_: &str) -> Result<String, String> {
+    Err("this version cannot set it yet: events more than a day ahead of the clock are held, and \
+         ids are remembered for ever"
+        .to_owned())
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Ingest {
+    /// Batch files, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<OsString>,
+    /// Whose events these are, where they do not say so themselves
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = source)]
+    pub(crate) source: String,
+}
+
+fn source(given: &str) -> Result<String, String> {
+    crate::event::check_name(given).map(|()| given.to_owned()).map_err(str::to_owned)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Filters {
+    /// Only keys that match, such as 'meter-*'
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) key: Option<String>,
+    /// Only windows that begin at or after this millisecond
+    #[arg(long, value_name = "N")]
+    pub(crate) from_ms: Option<i64>,
+    /// Only windows that begin before this millisecond
+    #[arg(long, value_name = "N")]
+    pub(crate) to_ms: Option<i64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Report {
+    /// text, json or csv [default: text, or json with --json]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
+    pub(crate) format: Option<String>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+    /// Only windows that are open, or final
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(["open", "final"]))]
+    pub(crate) state: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Late {
+    /// text, json or csv [default: text, or json with --json]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
+    pub(crate) format: Option<String>,
+    #[command(flatten)]
+    pub(crate) filters: Filters,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Advance {
+    /// The new watermark, in milliseconds since 1970-01-01T00:00:00Z
+    #[arg(value_name = "T", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) to_ms: i64,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Run {
+    /// Drain the inbox, then exit; 65 when a file was refused
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Retry {
+    /// Files in failed/, by path or by the name that `failed` shows
+    #[arg(value_name = "FILE", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) files: Vec<OsString>,
+    /// All of them
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Backup {
+    /// The new file; one that exists is not overwritten
+    #[arg(value_name = "FILE")]
+    pub(crate) to: PathBuf,
+}

@@ -1,0 +1,151 @@
+//! `failed` and `retry`: what was refused, why, and back into the inbox.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::args::{Retry, Where};
+use super::{Exit, Failure, complain, results};
+use crate::refusal::Code;
+use crate::report;
+use crate::spool::name::shown;
+use crate::spool::shelve::{self, Failed};
+use crate::spool::{Entry, Spool};
+
+/// How much of a reason is read, in bytes: more than any that is written.
+const MAX_REASON_BYTES: u64 = 1 << 20;
+
+pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
+    let spool = existing(at)?;
+    let mut by_code: BTreeMap<String, Vec<(Failed, Value)>> = BTreeMap::new();
+    for failed in all(&spool)? {
+        let reason = reason(&failed);
+        let code = reason["code"].as_str().and_then(Code::from_name);
+        let code = code.map_or("without a reason", Code::name).to_owned();
+        by_code.entry(code).or_default().push((failed, reason));
+    }
+    let mut out = results();
+    for (code, files) in &by_code {
+        if !at.json {
+            writeln!(out, "{code}: {} file(s)", files.len())?;
+        }
+        for (failed, reason) in files {
+            if at.json {
+                let file = failed.entry.shown();
+                writeln!(
+                    out,
+                    "{}",
+                    json!({"failed": file, "bytes": failed.bytes, "reason": reason})
+                )?;
+            } else {
+                print(failed, reason, &mut out)?;
+            }
+        }
+    }
+    if by_code.is_empty() && !at.json {
+        writeln!(out, "nothing has failed")?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn print(failed: &Failed, reason: &Value, out: &mut dyn Write) -> std::io::Result<()> {
+    let text = |name: &str| reason[name].as_str().map(|text| shown(text.as_bytes()));
+    let when = reason["refused_at_ms"].as_i64().map(report::utc).unwrap_or_default();
+    writeln!(out, "  {}  {} bytes  {when}", failed.entry.shown(), failed.bytes)?;
+    if let Some(message) = text("message") {
+        writeln!(out, "    {message}")?;
+    }
+    if let Some(hint) = text("hint") {
+        writeln!(out, "    hint: {hint}")?;
+    }
+    Ok(())
+}
+
+fn existing(at: &Where) -> Result<Spool, Failure> {
+    let spool = Spool::at(&at.spool()?);
+    if !spool.failed().is_dir() {
+        let text = format!("there is no folder {}: is it a spool?", spool.failed().display());
+        return Err(Failure::new(Exit::Missing, text));
+    }
+    Ok(spool)
+}
+
+fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
+    shelve::list_failed(spool).map_err(|error| {
+        let text = format!("cannot list {}: {error}", spool.failed().display());
+        Failure::new(Exit::Failed, text)
+    })
+}
+
+/// The reason beside a failed file; null when there is none, or none that can be read.
+fn reason(failed: &Failed) -> Value {
+    use std::io::Read;
+    let read = |path: &Path| {
+        let mut text = Vec::new();
+        std::fs::File::open(path)?.take(MAX_REASON_BYTES).read_to_end(&mut text)?;
+        std::io::Result::Ok(text)
+    };
+    let text = failed.reason.as_deref().and_then(|path| read(path).ok());
+    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(Value::Null)
+}
+
+pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
+    let spool = existing(at)?;
+    let failed = all(&spool)?;
+    let mut exit = Exit::Done;
+    let mut chosen: Vec<Entry> = Vec::new();
+    if command.all {
+        chosen = failed.into_iter().map(|failed| failed.entry).collect();
+    } else {
+        for given in &command.files {
+            match failed.iter().find(|failed| names(failed, given)) {
+                Some(failed) => chosen.push(failed.entry.clone()),
+                None => {
+                    let given = shown(given.as_encoded_bytes());
+                    complain(&format!("{given} is not a failed file; see: windowflow failed"));
+                    exit = Exit::Missing;
+                }
+            }
+        }
+    }
+    let mut out = results();
+    for entry in &chosen {
+        match shelve::back_to_inbox(&spool, entry) {
+            Ok(to) => {
+                let to = shown(to.as_os_str().as_encoded_bytes());
+                if at.json {
+                    writeln!(out, "{}", json!({"failed": entry.shown(), "to": to}))?;
+                } else {
+                    writeln!(out, "{entry} is back: {to}")?;
+                }
+            }
+            Err(error) => {
+                complain(&format!("failed/{entry} stays: {error}"));
+                exit = Exit::Failed;
+            }
+        }
+    }
+    if let Err(error) = shelve::sync_folders(&spool) {
+        complain(&format!("the folders cannot be synced: {error}"));
+        exit = Exit::Failed;
+    }
+    out.flush()?;
+    Ok(exit)
+}
+
+/// Whether that path, or that name as shown, means this file; its reason means it too.
+fn names(failed: &Failed, given: &OsStr) -> bool {
+    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    };
+    let path = Path::new(given);
+    given.to_str() == Some(&failed.entry.shown())
+        || path == failed.entry.path_in(Path::new(""))
+        || same(path, &failed.path)
+        || failed.reason.as_deref().is_some_and(|reason| same(path, reason))
+}

@@ -1,0 +1,213 @@
+//! `ingest` and `check`: batches by hand, for real or not.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::args::{Ingest as Arguments, Where};
+use super::{Exit, Failure, complain, delivery, results};
+use crate::clock::Clock;
+use crate::decode::Limits;
+use crate::engine::Counts;
+use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
+use crate::report;
+use crate::spool::name::shown;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Committed, Store};
+
+pub(super) fn run(at: &Where, command: &Arguments, mode: Mode) -> Result<Exit, Failure> {
+    let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
+    let mut store = at.open()?;
+    let mut out = results();
+    let mut exit = Exit::Done;
+    for file in &command.files {
+        let hand = Hand { at, limits: &limits, mode, source: &command.source };
+        match hand.over(&mut store, file, &mut out) {
+            Ok(Exit::Done) => {}
+            Ok(refused) => exit = refused,
+            // the next file may well be there
+            Err(Failure { exit: Exit::Missing, message }) => {
+                complain(&message);
+                exit = Exit::Missing;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    out.flush()?;
+    Ok(exit)
+}
+
+/// How each file of a command is handed over.
+struct Hand<'a> {
+    at: &'a Where,
+    limits: &'a Limits,
+    mode: Mode,
+    source: &'a str,
+}
+
+impl Hand<'_> {
+    fn over(
+        &self,
+        store: &mut SqliteStore,
+        file: &OsStr,
+        out: &mut dyn Write,
+    ) -> Result<Exit, Failure> {
+        let (raw, name) = open(file)?;
+        let delivery = delivery(name, self.source)?;
+        let now_ms = Clock::System.now_ms();
+        let ingest =
+            Ingest { delivery: &delivery, limits: self.limits.clone(), mode: self.mode, now_ms };
+        let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
+        let reader = watched.bar.wrap_read(raw);
+        let ended = ingest.run(store, reader, &mut watched);
+        watched.bar.finish_and_clear();
+        let ended = ended.map_err(|error| match error {
+            ingest::Error::Store(error) => Failure::from(error),
+            ingest::Error::Read(error) => {
+                Failure::new(Exit::Failed, format!("cannot read {}: {error}", delivery.file))
+            }
+        })?;
+        let done = match ended {
+            Ended::Committed(done) | Ended::Checked(done) => done,
+            Ended::Refused(refused) => {
+                if self.mode == Mode::Commit {
+                    store.record_refusal(&refused.receipt())?;
+                }
+                self.print_refused(&refused, out)?;
+                return Ok(Exit::Refused);
+            }
+            Ended::Changed | Ended::Stopped => {
+                let text = format!("{} was not taken in", delivery.file);
+                return Err(Failure::new(Exit::Failed, text));
+            }
+        };
+        self.print(&delivery.file, &done, out)?;
+        Ok(Exit::Done)
+    }
+
+    fn print(&self, file: &str, done: &Committed, out: &mut dyn Write) -> io::Result<()> {
+        if self.at.json {
+            let line = Line {
+                batch: (self.mode == Mode::Commit).then_some(done.batch),
+                file,
+                source: self.source,
+                events: done.counts.events(),
+                counts: done.counts,
+                watermark_ms: done.watermark_ms,
+                windows_closed: done.windows_closed,
+            };
+            serde_json::to_writer(&mut *out, &line)?;
+            return writeln!(out);
+        }
+        let head = match self.mode {
+            Mode::Commit => format!("batch {}: {file}", done.batch),
+            Mode::Check => format!("would take in {file}"),
+        };
+        writeln!(
+            out,
+            "{head} (source {}): events: {}; {}; watermark {} ({}), windows closed: {}",
+            shown(self.source.as_bytes()),
+            done.counts.events(),
+            done.counts,
+            done.watermark_ms,
+            report::utc(done.watermark_ms),
+            done.windows_closed
+        )
+    }
+
+    fn print_refused(&self, refused: &RefusedBatch, out: &mut dyn Write) -> io::Result<()> {
+        if self.at.json {
+            serde_json::to_writer(&mut *out, refused)?;
+            return writeln!(out);
+        }
+        let (file, refusal) = (&refused.file, &refused.refusal);
+        let verb = if self.mode == Mode::Commit { "refused" } else { "would refuse" };
+        let message = shown(refusal.message.as_bytes());
+        complain(&format!(
+            "{verb} {file}: {}: {message}\n  hint: {}",
+            refusal.code.name(),
+            refusal.hint
+        ));
+        Ok(())
+    }
+}
+
+/// One ingested batch, as the contract has it.
+#[derive(Serialize)]
+struct Line<'a> {
+    batch: Option<u64>,
+    file: &'a str,
+    source: &'a str,
+    events: u64,
+    #[serde(flatten)]
+    counts: Counts,
+    watermark_ms: i64,
+    windows_closed: u64,
+}
+
+/// Opens what is named. What can only be read once is copied first, into a file without a name:
+/// its sender may be slow, and must not hold the store.
+fn open(file: &OsStr) -> Result<(File, String), Failure> {
+    if file == "-" {
+        return Ok((copy(&mut io::stdin().lock())?, "-".to_owned()));
+    }
+    let path = Path::new(file);
+    let name = shown(file.as_encoded_bytes());
+    let cannot = |error: io::Error| {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::Missing,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, format!("cannot open {name}: {error}"))
+    };
+    let mut opened = File::open(path).map_err(cannot)?;
+    let meta = opened.metadata().map_err(cannot)?;
+    if meta.is_dir() {
+        return Err(Failure::new(
+            Exit::Missing,
+            format!("{name} is a folder: name the files in it"),
+        ));
+    }
+    Ok((if meta.is_file() { opened } else { copy(&mut opened)? }, name))
+}
+
+fn copy(from: &mut dyn Read) -> Result<File, Failure> {
+    let cannot =
+        |error: io::Error| Failure::new(Exit::Again, format!("cannot copy the input: {error}"));
+    let mut copy = tempfile::tempfile().map_err(cannot)?;
+    io::copy(from, &mut copy).map_err(cannot)?;
+    copy.rewind().map_err(cannot)?;
+    Ok(copy)
+}
+
+/// A progress bar, which shows itself on a terminal only, and only when it takes a while.
+struct Watched {
+    bar: ProgressBar,
+}
+
+impl Watched {
+    fn new(bytes: Option<u64>) -> Watched {
+        let bar = ProgressBar::new(bytes.unwrap_or(0));
+        let shape = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left, {msg}";
+        if let Ok(style) = ProgressStyle::with_template(shape) {
+            bar.set_style(style);
+        }
+        Watched { bar }
+    }
+}
+
+impl Watcher for Watched {
+    fn step(&mut self, step: Step) -> ControlFlow<()> {
+        self.bar.set_message(format!("{} events", step.events));
+        ControlFlow::Continue(())
+    }
+
+    fn still_the_same(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+}

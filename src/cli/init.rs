@@ -1,0 +1,39 @@
+//! `init`: makes the store, or confirms it.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::args::{Init, Where};
+use super::{Exit, Failure, results};
+use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::report;
+use crate::store::Store;
+use crate::store::sqlite::{Created, SqliteStore};
+
+pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
+    let db = at.db()?;
+    let (store, created) = SqliteStore::create(&db, settings(command)?, at.options()?)?;
+    let made = created == Created::Made;
+    let mut out = results();
+    if at.json {
+        let settings = report::settings_json(&store.settings());
+        let line = json!({"db": db.to_string_lossy(), "created": made, "settings": settings});
+        writeln!(out, "{line}")?;
+    } else {
+        let what = if made { "made" } else { "is there already, with the same settings:" };
+        writeln!(out, "store {} {what} {}", db.display(), store.settings())?;
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn settings(command: &Init) -> Result<Settings, Failure> {
+    let usage = |error: String| Failure::new(Exit::Usage, error);
+    let settings = Settings::new(command.window_ms, command.lateness_ms)
+        .map_err(|error| usage(error.to_string()))?;
+    // both names were checked when the arguments were read
+    let rule = LateRule::from_name(&command.late_rule).unwrap_or_default();
+    let policy = LatePolicy::from_name(&command.late_policy).unwrap_or_default();
+    Ok(settings.with_late(rule, policy))
+}

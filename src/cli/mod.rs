@@ -1,0 +1,186 @@
+//! Arguments in, words and an exit code out.
+
+mod advance;
+mod args;
+mod backup;
+mod failed;
+mod ingest;
+mod init;
+mod report;
+mod run;
+mod status;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::config::{Config, ConfigError, DB_FILE_NAME};
+use crate::exit::Exit;
+use crate::store::sqlite::{Options, SqliteStore};
+use crate::store::{self, Delivery};
+use args::{Args, Command, Where};
+
+/// Why a command failed: its exit code, and what is said about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure { exit, message: message.into() }
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Failure {
+        Failure::new(Exit::of_store(&error), error.to_string())
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::new(Exit::Config, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// What remains once files are opened with errors of their own: results that cannot be
+    /// written. Who closes the pipe has read enough.
+    fn from(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),
+            _ => Failure::new(Exit::Failed, format!("cannot write the results: {error}")),
+        }
+    }
+}
+
+/// Runs the command line and says how the process is to end.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => {
+            let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            // a closed pipe is no reason to say more
+            let _ = error.print();
+            return ExitCode::from(if help { Exit::Done } else { Exit::Usage } as u8);
+        }
+    };
+    match dispatch(args) {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                complain(&failure.message);
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn dispatch(args: Args) -> Result<Exit, Failure> {
+    let at = &args.at;
+    match args.command {
+        Command::Init(command) => init::run(at, &command),
+        Command::Ingest(command) => ingest::run(at, &command, crate::ingest::Mode::Commit),
+        Command::Check(command) => ingest::run(at, &command, crate::ingest::Mode::Check),
+        Command::Report(command) => report::run(at, &command),
+        Command::Late(command) => report::late(at, &command),
+        Command::Sources => report::sources(at),
+        Command::Advance(command) => advance::run(at, &command),
+        Command::Run(command) => run::run(at, &command),
+        Command::Failed => failed::list(at),
+        Command::Retry(command) => failed::retry(at, &command),
+        Command::Status => status::run(at),
+        Command::Backup(command) => backup::run(at, &command),
+    }
+}
+
+/// Says something to the person; that nobody may be listening is no fault.
+pub(crate) fn complain(message: &str) {
+    let _ = writeln!(io::stderr(), "windowflow: {message}");
+}
+
+/// Standard output, buffered: what it cannot write is an error, not a panic.
+fn results() -> io::BufWriter<io::StdoutLock<'static>> {
+    io::BufWriter::new(io::stdout().lock())
+}
+
+impl Where {
+    /// The configuration file, where one was named.
+    fn config(&self) -> Result<Option<Config>, Failure> {
+        Ok(self.config.as_deref().map(Config::load).transpose()?)
+    }
+
+    /// The spool: named, or in the configuration, or the folder that the store lies in.
+    fn spool(&self) -> Result<PathBuf, Failure> {
+        if let Some(spool) = &self.spool {
+            return Ok(spool.clone());
+        }
+        if let Some(spool) = self.config()?.and_then(|config| config.spool) {
+            return Ok(spool);
+        }
+        let beside = self.db.as_deref().map(|db| db.parent().unwrap_or(Path::new("")));
+        match beside.filter(|folder| folder.join("inbox").is_dir()) {
+            Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+            Some(folder) => Ok(folder.to_owned()),
+            None => Err(Failure::new(
+                Exit::Usage,
+                "which spool? name it with --spool DIR, with WINDOWFLOW_SPOOL, or with --config \
+                 FILE",
+            )),
+        }
+    }
+
+    /// The store: named, or in the configuration, or in the spool.
+    fn db(&self) -> Result<PathBuf, Failure> {
+        if let Some(db) = &self.db {
+            return Ok(db.clone());
+        }
+        let config = self.config()?;
+        if let Some(db) = config.as_ref().and_then(|config| config.db.clone()) {
+            return Ok(db);
+        }
+        let spool = self.spool.clone().or(config.and_then(|config| config.spool));
+        spool.map(|spool| store_in(&spool)).ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "which store? name it with --db PATH or WINDOWFLOW_DB, or name its spool with \
+                 --spool DIR or --config FILE",
+            )
+        })
+    }
+
+    /// How the store is to be opened.
+    fn options(&self) -> Result<Options, Failure> {
+        Ok(self.config()?.map_or_else(Options::default, |config| options(&config)))
+    }
+
+    /// The store, for writing.
+    fn open(&self) -> Result<SqliteStore, Failure> {
+        Ok(SqliteStore::open(&self.db()?, self.options()?)?)
+    }
+}
+
+/// Where the store of a spool lies unless told otherwise.
+fn store_in(spool: &Path) -> PathBuf {
+    spool.join(DB_FILE_NAME)
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        busy_timeout: config.daemon.busy_timeout(),
+        allow_network_fs: config.daemon.allow_network_fs,
+        ..Options::default()
+    }
+}
+
+/// A delivery by hand, with a token of its own.
+fn delivery(file: String, source: &str) -> Result<Delivery, Failure> {
+    Delivery::fresh(file, source.to_owned())
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot draw a random token: {error}")))
+}

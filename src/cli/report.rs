@@ -1,0 +1,60 @@
+//! `report`, `late` and `sources`: what the store knows, from one consistent snapshot.
+
+use std::io::Write;
+
+use super::args::{Filters, Late, Report, Where};
+use super::{Exit, Failure, results};
+use crate::clock::Clock;
+use crate::report::{self, Error, Filter, Format, State};
+use crate::store::Span;
+use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
+
+pub(super) fn run(at: &Where, command: &Report) -> Result<Exit, Failure> {
+    let mut filter = filter(&command.filters)?;
+    filter.state = command.state.as_deref().and_then(State::from_name);
+    let format = format(at, command.format.as_deref());
+    let mut out = results();
+    report::write(&snapshot(at)?, format, &filter, Clock::System.now_ms(), &mut out)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {
+    let filter = filter(&command.filters)?;
+    let mut out = results();
+    let format = format(at, command.format.as_deref());
+    report::write_late(&snapshot(at)?, format, &filter, &mut out)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+pub(super) fn sources(at: &Where) -> Result<Exit, Failure> {
+    let mut out = results();
+    report::write_sources(&snapshot(at)?, at.json, &mut out)?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn snapshot(at: &Where) -> Result<SqliteSnapshot, Failure> {
+    Ok(SqliteStore::snapshot(&at.db()?, at.options()?)?)
+}
+
+fn format(at: &Where, named: Option<&str>) -> Format {
+    let default = if at.json { Format::Json } else { Format::Text };
+    named.and_then(Format::from_name).unwrap_or(default)
+}
+
+fn filter(given: &Filters) -> Result<Filter, Failure> {
+    let key = given.key.as_deref().map(Filter::key_glob).transpose();
+    let key = key.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    Ok(Filter { key, span: Span { from_ms: given.from_ms, to_ms: given.to_ms }, state: None })
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Store(error) => Failure::from(error),
+            Error::Write(error) => Failure::from(error),
+        }
+    }
+}

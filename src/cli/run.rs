@@ -1,0 +1,91 @@
+//! `run`: the daemon.
+
+use std::io::Write;
+use std::path::Path;
+
+use log::LevelFilter;
+use serde_json::json;
+
+use super::args::{Run, Where};
+use super::{Exit, Failure, options, results, store_in};
+use crate::config::WORK_FOLDERS;
+use crate::daemon::{self, Job, Stopped};
+use crate::signals;
+
+pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
+    // first of all: what is sent from here on is not lost and kills nothing
+    let asked = signals::start()
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
+    let config = at.config()?.unwrap_or_default();
+    start_log(config.daemon.log.to_level_filter());
+    let spool = at.spool()?;
+    if !spool.is_dir() {
+        let text = format!("there is no folder {}: make it, then run again", spool.display());
+        return Err(Failure::new(Exit::Missing, text));
+    }
+    let db = at.db.clone().or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
+    if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {
+        let text = format!(
+            "the store {} must not lie in {}, where files are work: name another with --db",
+            db.display(),
+            folder.display()
+        );
+        return Err(Failure::new(Exit::Config, text));
+    }
+    let options = options(&config);
+    let config_file = at.config.clone();
+    let job = Job { spool, db, options, config, config_file, once: command.once };
+    let db = job.db.clone();
+    let tally = daemon::run(job, &asked).map_err(|stopped| with_hint(stopped, &db))?;
+    if command.once {
+        let mut out = results();
+        if at.json {
+            writeln!(out, "{}", json!({"ingested": tally.done, "refused": tally.failed}))?;
+        } else {
+            writeln!(out, "files ingested: {}, refused: {}", tally.done, tally.failed)?;
+        }
+        out.flush()?;
+    }
+    Ok(if command.once && tally.failed > 0 { Exit::Refused } else { Exit::Done })
+}
+
+fn with_hint(stopped: Stopped, db: &Path) -> Failure {
+    match stopped.exit {
+        Exit::Missing => Failure::new(
+            Exit::Missing,
+            format!(
+                "there is no store {}, and no [window] table in the configuration to make it \
+                 from; add one, or run: windowflow --db {} init --window-ms N --lateness-ms N",
+                db.display(),
+                db.display()
+            ),
+        ),
+        exit => Failure::new(exit, stopped.text),
+    }
+}
+
+/// Messages go to standard error; under systemd with their priority, and without a time, which the
+/// journal has itself. `RUST_LOG` wins over the configuration.
+fn start_log(level: LevelFilter) {
+    let by_journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(LevelFilter::Trace).parse_default_env();
+    builder.format(move |out, record| {
+        let (level, text) = (record.level(), record.args());
+        if by_journal {
+            let priority = match level {
+                log::Level::Error => 3,
+                log::Level::Warn => 4,
+                log::Level::Info => 6,
+                log::Level::Debug | log::Level::Trace => 7,
+            };
+            writeln!(out, "<{priority}>{text}")
+        } else {
+            writeln!(out, "{} {level:<5} {text}", out.timestamp_millis())
+        }
+    });
+    builder.init();
+    if std::env::var_os("RUST_LOG").is_none() {
+        log::set_max_level(level);
+    }
+}

@@ -1,0 +1,184 @@
+//! `status`: whether the daemon runs and is well, how far behind it is, and what holds W back.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::args::Where;
+use super::{Exit, Failure, results};
+use crate::daemon::state::State;
+use crate::engine::Counts;
+use crate::report;
+use crate::spool::lock;
+use crate::spool::name::shown;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Snapshot, SourceRow, Summary};
+
+pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
+    let spool = at.spool()?;
+    let peek = lock::peek(&spool).map_err(|error| {
+        Failure::new(Exit::Missing, format!("cannot look into {}: {error}", spool.display()))
+    })?;
+    let state = peek.state.as_deref().and_then(|state| serde_json::from_slice(state).ok());
+    let db = at.db()?;
+    let snapshot = SqliteStore::snapshot(&db, at.options()?)?;
+    let status = Status {
+        running: peek.held,
+        state,
+        summary: snapshot.summary()?,
+        sources: snapshot.sources()?,
+        versions: snapshot.versions()?,
+        db: shown(db.as_os_str().as_encoded_bytes()),
+        db_bytes: bytes(&db),
+        wal_bytes: bytes(&with_suffix(&db, "-wal")),
+    };
+    let mut out = results();
+    if at.json {
+        status.json(&mut out)?
+    } else {
+        status.text(&mut out)?
+    }
+    out.flush()?;
+    Ok(status.exit())
+}
+
+/// All that is told.
+struct Status {
+    running: bool,
+    state: Option<State>,
+    summary: Summary,
+    sources: Vec<SourceRow>,
+    versions: Vec<(String, Counts)>,
+    db: String,
+    db_bytes: u64,
+    wal_bytes: u64,
+}
+
+impl Status {
+    fn exit(&self) -> Exit {
+        let fault = self.state.as_ref().is_some_and(|s| s.fault.is_some() || s.resting > 0);
+        match (self.running, fault) {
+            (false, _) => Exit::Failed,
+            (true, true) => Exit::Again,
+            (true, false) => Exit::Done,
+        }
+    }
+
+    /// The sources that no other is behind: as long as they stand still, so does W.
+    fn held_back_by(&self) -> Vec<&SourceRow> {
+        let least = self.sources.iter().filter_map(|source| source.max_timestamp_ms).min();
+        let slowest = |source: &&SourceRow| source.max_timestamp_ms == least && least.is_some();
+        self.sources.iter().filter(slowest).collect()
+    }
+
+    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let names = self.held_back_by().iter().map(|s| s.source.as_str()).collect::<Vec<_>>();
+        let versions: serde_json::Map<String, serde_json::Value> =
+            self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))).collect();
+        let status = json!({
+            "running": self.running,
+            "healthy": self.exit() == Exit::Done,
+            "daemon": self.state,
+            "watermark_ms": self.summary.watermark_ms,
+            "max_timestamp_ms": self.summary.max_timestamp_ms,
+            "held_back_by": names,
+            "last_batch": self.summary.last_batch,
+            "last_ingest_at_ms": self.summary.last_ingest_at_ms,
+            "batches": self.summary.batches,
+            "refused_batches": self.summary.refused_batches,
+            "counts": self.summary.counts,
+            "windows": self.summary.windows,
+            "open_windows": self.summary.open_windows,
+            "late_kept": self.summary.late_kept,
+            "held": self.summary.held,
+            "producer_versions": versions,
+            "db": self.db,
+            "db_bytes": self.db_bytes,
+            "wal_bytes": self.wal_bytes,
+        });
+        writeln!(out, "{status}")
+    }
+
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.daemon_text(out)?;
+        let summary = &self.summary;
+        writeln!(
+            out,
+            "watermark   {} ({})",
+            summary.watermark_ms,
+            report::utc(summary.watermark_ms)
+        )?;
+        for source in self.held_back_by() {
+            let name = shown(source.source.as_bytes());
+            let file = shown(source.last_file.as_bytes());
+            let at = report::utc(source.last_batch_at_ms);
+            writeln!(out, "held back   by source {name}: its last file was {file}, at {at}")?;
+        }
+        let last = summary.last_ingest_at_ms.map_or_else(|| "never".to_owned(), report::utc);
+        writeln!(
+            out,
+            "batches     {} ingested, {} refused; the last one in at {last}",
+            summary.batches, summary.refused_batches
+        )?;
+        let counts = &summary.counts;
+        writeln!(out, "events      {}: {counts}", report::grouped(counts.events()))?;
+        writeln!(
+            out,
+            "windows     {}, of which open: {}; late events kept: {}; held as too far ahead: {}",
+            summary.windows, summary.open_windows, summary.late_kept, summary.held
+        )?;
+        for (version, counts) in &self.versions {
+            let version = shown(version.as_bytes());
+            writeln!(out, "version     {version}: {counts}")?;
+        }
+        let (db, wal) = (report::grouped(self.db_bytes), report::grouped(self.wal_bytes));
+        writeln!(out, "store       {}: {db} bytes, {wal} more in its log", self.db)
+    }
+
+    fn daemon_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match (&self.state, self.running) {
+            (Some(state), true) => {
+                let since = report::utc(state.started_at_ms);
+                writeln!(
+                    out,
+                    "daemon      runs (pid {}, {}) since {since}",
+                    state.pid, state.version
+                )?;
+                writeln!(out, "state       {}", shown(state.line().as_bytes()))?;
+                if let Some(fault) = &state.fault {
+                    let since = report::utc(fault.since_ms);
+                    writeln!(out, "in the way  since {since}, {} tries", fault.tries)?;
+                }
+                writeln!(
+                    out,
+                    "inbox       ready {}, not ready {}, left alone {}, unreadable for now {}; \
+                     looked through after lost hints: {}{}",
+                    state.ready,
+                    state.not_ready,
+                    state.odd,
+                    state.resting,
+                    state.rescans,
+                    if state.watching { "" } else { "; polling, without a watch" }
+                )
+            }
+            (_, true) => writeln!(out, "daemon      runs, and has not said anything yet"),
+            (Some(state), false) => {
+                let last = report::utc(state.updated_at_ms);
+                writeln!(out, "daemon      does not run; the last one was seen at {last}")
+            }
+            (None, false) => writeln!(out, "daemon      does not run, and never did"),
+        }
+    }
+}
+
+fn bytes(path: &Path) -> u64 {
+    // asked by name, not opened: to close the store's file would drop the locks of this process
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

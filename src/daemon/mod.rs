@@ -1,0 +1,330 @@
+//! Threads and channels: start, drain, stop.
+
+mod backoff;
+mod drain;
+mod dump;
+pub mod state;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, after, bounded, never, select};
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::signals::Asked;
+use crate::spool::lock::Lock;
+use crate::spool::{self, Spool};
+use crate::store::sqlite::Options;
+use crate::systemd::Notifier;
+use crate::worker::Trouble;
+use drain::{Drain, Note, Order, Over};
+use dump::Dumper;
+use state::{Phase, Shared, State};
+
+/// How often the state is published at most.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long the worker waits at most without a sign of life, where no watchdog asks for less.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a process that was told to stop waits beyond the grace time for the current file to be
+/// undone.
+const UNDO_TIME: Duration = Duration::from_secs(20);
+
+/// What the daemon is to do.
+#[derive(Debug)]
+pub struct Job {
+    /// The folder with the inbox.
+    pub spool: PathBuf,
+    /// The store.
+    pub db: PathBuf,
+    /// How it is opened.
+    pub options: Options,
+    /// The configuration that it starts with.
+    pub config: Config,
+    /// The file that it is read from again on SIGHUP; none when there is none.
+    pub config_file: Option<PathBuf>,
+    /// Drain the inbox and stop.
+    pub once: bool,
+}
+
+/// Why the daemon ended other than in good order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The exit code.
+    pub exit: Exit,
+    /// What is wrong, where, and what to do.
+    pub text: String,
+}
+
+impl Stopped {
+    fn new(exit: Exit, text: impl Into<String>) -> Stopped {
+        Stopped { exit, text: text.into() }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many files it ingested.
+    pub done: u64,
+    /// How many it refused.
+    pub failed: u64,
+}
+
+/// Runs until it is asked to stop, or has drained the inbox.
+///
+/// # Errors
+/// When it cannot start, or meets a fault that does not pass.
+pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
+    let notifier = Notifier::from_env();
+    let lock = Lock::take(&job.spool).map_err(|error| {
+        let exit = if error.is_held() { Exit::Again } else { Exit::Failed };
+        Stopped::new(exit, error.to_string())
+    })?;
+    let spool = Spool::open(&job.spool).map_err(|error| exit_of_spool(&error))?;
+    let shown = |path: &Path| spool::name::shown(path.as_os_str().as_encoded_bytes());
+    let shared = Arc::new(Shared::default());
+    *shared.state() = State {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        db: shown(&job.db),
+        started_at_ms: Clock::System.now_ms(),
+        ..State::default()
+    };
+    log::info!(
+        "windowflow {}: inbox {}, store {}",
+        env!("CARGO_PKG_VERSION"),
+        shown(spool.inbox()),
+        shown(&job.db)
+    );
+    let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
+    let dumps = start_dumper(&job, &spool).map_err(failed)?;
+    let (order, orders) = bounded(16);
+    let (note, notes) = bounded(64);
+    let longest_wait = notifier
+        .watchdog_interval()
+        .map_or(LONGEST_WAIT, |interval| LONGEST_WAIT.min(interval / 2));
+    let drain = Drain {
+        spool: spool.clone(),
+        db: job.db.clone(),
+        options: job.options.clone(),
+        settings: job.config.window,
+        config: job.config.clone(),
+        once: job.once,
+        shared: Arc::clone(&shared),
+        orders,
+        notes: note,
+        longest_wait,
+    };
+    let (end, ended) = bounded(1);
+    let worker = thread::Builder::new()
+        .name("worker".to_owned())
+        .spawn(move || {
+            let over = drain.run();
+            // the receiver lives until this arrives, or the process ends
+            let _ = end.send(over);
+        })
+        .map_err(failed)?;
+    let desk = Desk { job, lock, notifier, shared, order, dumps, published: None, dirty: true };
+    let over = desk.serve(asked, &notes, &ended);
+    if over.is_ok() {
+        // it has said its last word; how it ends cannot matter any more
+        let _ = worker.join();
+    }
+    over
+}
+
+fn exit_of_spool(error: &spool::Error) -> Stopped {
+    let exit = match error {
+        spool::Error::OtherMount { .. } => Exit::Config,
+        spool::Error::Make { .. } | spool::Error::Probe { .. } => Exit::Failed,
+    };
+    Stopped::new(exit, error.to_string())
+}
+
+/// The thread that writes reports. One may be asked for while another is being written; more are
+/// the same request.
+fn start_dumper(job: &Job, spool: &Spool) -> io::Result<Sender<()>> {
+    let dumper = Dumper {
+        db: job.db.clone(),
+        options: job.options.clone(),
+        reports: spool.reports().to_owned(),
+    };
+    let (ask, asked) = bounded::<()>(1);
+    thread::Builder::new().name("reports".to_owned()).spawn(move || {
+        for () in asked {
+            match dumper.dump() {
+                Ok(path) => log::info!("report written: {}", path.display()),
+                Err(text) => log::error!("no report: {text}"),
+            }
+        }
+    })?;
+    Ok(ask)
+}
+
+/// The main thread: everything that is asked and said goes over it.
+struct Desk {
+    job: Job,
+    lock: Lock,
+    notifier: Notifier,
+    shared: Arc<Shared>,
+    order: Sender<Order>,
+    dumps: Sender<()>,
+    published: Option<Instant>,
+    dirty: bool,
+}
+
+impl Desk {
+    fn serve(
+        mut self,
+        asked: &Receiver<Asked>,
+        notes: &Receiver<Note>,
+        ended: &Receiver<Over>,
+    ) -> Result<Tally, Stopped> {
+        let watchdog = self.notifier.watchdog_interval();
+        let mut fed = Fed { at: Instant::now(), beats: u64::MAX };
+        let mut give_up: Option<Instant> = None;
+        loop {
+            let publish = self.publish_in().map_or_else(never, after);
+            let feed = watchdog.map_or_else(never, |interval| after(fed.left(interval)));
+            let too_long = give_up
+                .map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
+            select! {
+                recv(asked) -> asked => match asked {
+                    Ok(Asked::Report) => self.ask_for_report(),
+                    Ok(Asked::Reload) => self.reload(),
+                    Ok(Asked::Stop) => give_up = Some(self.stop()),
+                    Err(_) => {
+                        let text = "the thread that waits for signals ended";
+                        return Err(Stopped::new(Exit::Failed, text));
+                    }
+                },
+                recv(notes) -> note => match note {
+                    Ok(Note::Ready) => {
+                        self.notifier.ready();
+                        self.dirty = true;
+                    }
+                    // when the worker is gone, what it ended with arrives next
+                    Ok(Note::Changed) | Err(_) => self.dirty = true,
+                },
+                recv(ended) -> over => return self.close(over.ok()),
+                recv(publish) -> _ => self.publish(),
+                recv(feed) -> _ => fed.feed(&self.notifier, self.shared.beats()),
+                recv(too_long) -> _ => {
+                    let text = "the current file could not be undone within the grace time; it is \
+                                undone when the store is opened again";
+                    return Err(Stopped::new(Exit::Failed, text));
+                }
+            }
+        }
+    }
+
+    fn publish_in(&self) -> Option<Duration> {
+        let since = self.published.map_or(PUBLISH_INTERVAL, |at| at.elapsed());
+        self.dirty.then(|| PUBLISH_INTERVAL.saturating_sub(since))
+    }
+
+    fn publish(&mut self) {
+        self.dirty = false;
+        self.published = Some(Instant::now());
+        let mut state = self.shared.state().clone();
+        state.updated_at_ms = Clock::System.now_ms();
+        if let Err(error) = self.lock.publish(&state.published()) {
+            log::debug!("the state cannot be published: {error}");
+        }
+        self.notifier.status(&state.line());
+    }
+
+    fn ask_for_report(&self) {
+        match self.dumps.try_send(()) {
+            // the one that waits is begun after this request, and answers it too
+            Ok(()) | Err(TrySendError::Full(())) => {}
+            Err(TrySendError::Disconnected(())) => log::error!("no report: its thread ended"),
+        }
+    }
+
+    fn reload(&mut self) {
+        self.notifier.reloading();
+        match self.read_config() {
+            Ok(None) => log::info!("asked to read the configuration again, but there is no file"),
+            Ok(Some(config)) => {
+                for key in self.job.config.fixed_differences(&config) {
+                    log::warn!("{key} has changed in the configuration: restart to use it");
+                }
+                log::set_max_level(config.daemon.log.to_level_filter());
+                self.job.config = config.clone();
+                // the worker takes it up at its next step; when it is gone, so is the daemon
+                let _ = self.order.send(Order::Reload(Box::new(config)));
+                log::info!("configuration read again");
+            }
+            Err(text) => log::error!("{text}; going on with the configuration as it was"),
+        }
+        self.notifier.ready();
+    }
+
+    fn read_config(&self) -> Result<Option<Config>, String> {
+        let file = self.job.config_file.as_deref();
+        file.map(Config::load).transpose().map_err(|error| error.to_string())
+    }
+
+    /// No new file; until when to wait for the current one.
+    fn stop(&mut self) -> Instant {
+        let grace = self.job.config.daemon.stop_grace();
+        log::info!("stopping; the current file has {} ms", grace.as_millis());
+        self.notifier.stopping();
+        self.shared.state().phase = Phase::Stopping;
+        self.dirty = true;
+        let by = Instant::now() + grace;
+        self.shared.stop(by);
+        // wakes it where it waits; a full channel wakes it too
+        let _ = self.order.try_send(Order::Stop);
+        by + UNDO_TIME
+    }
+
+    fn close(mut self, over: Option<Over>) -> Result<Tally, Stopped> {
+        let tally = {
+            let mut state = self.shared.state();
+            state.phase = Phase::Stopped;
+            state.file = None;
+            Tally { done: state.done, failed: state.failed }
+        };
+        self.notifier.stopping();
+        self.publish();
+        match over {
+            Some(Over::Finished) => Ok(tally),
+            Some(Over::GaveUp(Trouble { exit, text, .. })) => Err(Stopped { exit, text }),
+            None => {
+                let text = "the worker ended unexpectedly (see above); start again: the file that \
+                            it had in hand is still in the inbox";
+                Err(Stopped::new(Exit::Failed, text))
+            }
+        }
+    }
+}
+
+/// When the watchdog was last fed, and for which progress.
+struct Fed {
+    at: Instant,
+    beats: u64,
+}
+
+impl Fed {
+    fn left(&self, interval: Duration) -> Duration {
+        interval.saturating_sub(self.at.elapsed())
+    }
+
+    /// Only progress of the worker itself counts as a sign of life.
+    fn feed(&mut self, notifier: &Notifier, beats: u64) {
+        self.at = Instant::now();
+        if beats != self.beats {
+            notifier.watchdog();
+            self.beats = beats;
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What the daemon says of itself: in the lock file, for `status`, and to systemd.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest text that is published, in bytes: the whole state has to fit into 4 KiB.
+const MAX_TEXT_BYTES: usize = 1000;
+
+/// What the daemon is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Phase {
+    #[default]
+    Starting,
+    Idle,
+    Working,
+    /// Something passing is in the way, and it tries again.
+    BackingOff,
+    Stopping,
+    Stopped,
+}
+
+impl Phase {
+    /// The name, as published.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Starting => "starting",
+            Phase::Idle => "idle",
+            Phase::Working => "working",
+            Phase::BackingOff => "backing off",
+            Phase::Stopping => "stopping",
+            Phase::Stopped => "stopped",
+        }
+    }
+}
+
+/// A fault that is in the way, until it clears.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Fault {
+    pub text: String,
+    pub since_ms: i64,
+    pub tries: u64,
+}
+
+/// The state of the daemon, as others can see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// Its store.
+    pub db: String,
+    /// When it started, in milliseconds since the epoch.
+    pub started_at_ms: i64,
+    /// When this was written.
+    pub updated_at_ms: i64,
+    /// What it is doing.
+    pub phase: Phase,
+    /// What is in its way.
+    pub fault: Option<Fault>,
+    /// The file that it has in hand, as shown.
+    pub file: Option<String>,
+    /// How many files are ready and wait for their turn.
+    pub ready: u64,
+    /// How many files are not ready: still being written.
+    pub not_ready: u64,
+    /// How many things in the inbox are neither read nor moved.
+    pub odd: u64,
+    /// How many files cannot be read at the moment, and are tried again later.
+    pub resting: u64,
+    /// How many files it has ingested since it started.
+    pub done: u64,
+    /// How many it has refused.
+    pub failed: u64,
+    /// How often it looked through the whole inbox because hints were lost.
+    pub rescans: u64,
+    /// Whether the kernel tells of new files; if not, the inbox is looked through regularly.
+    pub watching: bool,
+}
+
+/// What the threads of the daemon share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    beat: AtomicU64,
+    stop: AtomicU8,
+    stop_by: Mutex<Option<Instant>>,
+}
+
+const GO_ON: u8 = 0;
+const STOP: u8 = 1;
+
+impl Shared {
+    /// The state, to be changed in place.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // a thread that panicked ends the process; what it left is still worth showing
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker made progress: what the watchdog is fed by.
+    pub(super) fn beat(&self) {
+        self.beat.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn beats(&self) -> u64 {
+        self.beat.load(Ordering::Relaxed)
+    }
+
+    /// No new file from now on; the current one may be finished until then.
+    pub(super) fn stop(&self, by: Instant) {
+        *self.stop_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(by);
+        self.stop.store(STOP, Ordering::Release);
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire) != GO_ON
+    }
+
+    /// Whether the time for the current file is up.
+    pub(super) fn out_of_time(&self) -> bool {
+        self.stopping()
+            && self
+                .stop_by
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some_and(|by| Instant::now() >= by)
+    }
+}
+
+impl State {
+    /// In one line, for systemd and for people.
+    pub fn line(&self) -> String {
+        let mut line = self.phase.name().to_owned();
+        if let Some(fault) = &self.fault {
+            line.push_str(": ");
+            line.push_str(&fault.text);
+        } else if let Some(file) = &self.file {
+            line.push_str(": ");
+            line.push_str(file);
+        }
+        line.push_str(&format!(
+            "; since start {} ingested, {} refused; {} waiting",
+            self.done,
+            self.failed,
+            self.ready + self.not_ready
+        ));
+        line
+    }
+
+    /// As JSON that fits into the lock file.
+    pub(super) fn published(&self) -> Vec<u8> {
+        let mut state = self.clone();
+        shorten(&mut state.db);
+        if let Some(fault) = &mut state.fault {
+            shorten(&mut fault.text);
+        }
+        if let Some(file) = &mut state.file {
+            shorten(file);
+        }
+        // strings and numbers only: there is nothing in it that cannot be written as JSON
+        serde_json::to_vec(&state).unwrap_or_default()
+    }
+}
+
+fn shorten(text: &mut String) {
+    if text.len() > MAX_TEXT_BYTES {
+        let end = (0..=MAX_TEXT_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_state_fits_into_the_lock_file() {
+        let long = "\u{1}".repeat(5000);
+        let state = State {
+            db: "ж".repeat(4000),
+            fault: Some(Fault { text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX }),
+            file: Some(long.replace('\u{1}', "x")),
+            ..State::default()
+        };
+        let published = state.published();
+        assert!(published.len() < 4096, "{} bytes", published.len());
+        let read: State = serde_json::from_slice(&published).unwrap();
+        assert_eq!(read.fault.unwrap().tries, u64::MAX);
+    }
+
+    #[test]
+    fn a_stop_gives_time_first() {
+        let shared = Shared::default();
+        assert!(!shared.stopping() && !shared.out_of_time());
+        let now = Instant::now();
+        shared.stop(now + std::time::Duration::from_secs(3600));
+        assert!(shared.stopping() && !shared.out_of_time());
+        shared.stop(now);
+        assert!(shared.out_of_time());
+    }
+}
