@@ -187,6 +187,7 @@ impl Worker {
         match shelve::to_failed(&self.spool, entry, None, &reason(&refused)) {
             Ok(to) => Verdict::Failed(Box::new(refused), to),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => Verdict::Trouble(Trouble::passing(error.to_string())),
         }
     }
@@ -265,6 +266,8 @@ impl Worker {
         match shelve::to_done(&self.spool, entry, &opened) {
             Ok(to) => Verdict::Done(committed, to),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            // written to after its commit: taken again, and what is in counts as duplicates
+            Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => {
                 let text = format!(
                     "inbox/{entry} is in, as batch {}, but cannot be moved: {error}",
@@ -286,6 +289,7 @@ impl Worker {
         match shelve::to_failed(&self.spool, entry, Some(&opened), &reason(&refused)) {
             Ok(to) => Verdict::Failed(refused, to),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => {
                 let code = refused.refusal.code.name();
                 let text =

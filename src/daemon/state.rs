@@ -179,6 +179,7 @@ fn shorten(text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spool::lock::STATE_MAX_BYTES;
 
     #[test]
     fn the_longest_state_fits_into_the_lock_file() {
@@ -190,7 +191,7 @@ mod tests {
             ..State::default()
         };
         let published = state.published();
-        assert!(published.len() < 4096, "{} bytes", published.len());
+        assert!(published.len() <= STATE_MAX_BYTES, "{} bytes", published.len());
         let read: State = serde_json::from_slice(&published).unwrap();
         assert_eq!(read.fault.unwrap().tries, u64::MAX);
     }

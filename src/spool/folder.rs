@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
 /// What a folder made by us may be used for, less what the umask takes away.
@@ -55,8 +55,8 @@ impl Kind {
     }
 }
 
-/// Which file it is. The number of an inode is given again to another file as soon as it is free, so
-/// the time of birth belongs to it, where the file system keeps one.
+/// Which file it is. The number of an inode is given to another file as soon as it is free, so the
+/// time of birth belongs to it, where the file system keeps one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     pub(super) device: (u32, u32),
@@ -125,15 +125,18 @@ impl Facts {
     }
 }
 
+/// How folders are held: as a place to start from. That needs no right to list them, and a watch on
+/// them does not report it.
+const HELD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// Opens one of the spool's own folders. The operator may have made it a link; a producer cannot.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    Ok(rustix::fs::open(path, HELD, Mode::empty())?)
 }
 
 /// Opens the folder `name` in `parent`; a link in its place is refused (`ENOTDIR` or `ELOOP`).
 pub(super) fn open_sub(parent: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = HELD | OFlags::NOFOLLOW;
     Ok(rustix::fs::openat(parent, name.as_ref(), flags, Mode::empty())?)
 }
 
@@ -144,6 +147,12 @@ pub(super) fn open_source(base: &Path, source: Option<&str>) -> io::Result<Owned
         None => Ok(base),
         Some(source) => open_sub(base, source),
     }
+}
+
+/// Opens a held folder for listing.
+pub(super) fn entries(held: impl AsFd) -> io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(Dir::new(rustix::fs::openat(held, ".", flags, Mode::empty())?)?)
 }
 
 /// Makes the folder `name` in `parent`; says whether it was made, rather than there before.

@@ -8,13 +8,25 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sha2::Digest;
+
 use super::folder;
 
 /// The file in the spool in which the daemon says how it is.
 pub const STATE_FILE: &str = ".windowflow.lock";
 
-/// The size of that file, in bytes, and one more than the most that can be published.
-pub const STATE_BYTES: usize = 4096;
+/// The most bytes that can be published.
+pub const STATE_MAX_BYTES: usize = BLOCK_BYTES - SEAL_BYTES - 1;
+
+/// The size of that file, in bytes: one page, written in one step.
+const BLOCK_BYTES: usize = 4096;
+
+/// How many bytes of white space at its end hold the check sum, one bit each.
+const SEAL_BYTES: usize = 32;
+
+/// How often to read a state that is being written, and how long to wait in between.
+const READS: usize = 100;
+const READ_PAUSE: Duration = Duration::from_millis(1);
 
 /// For how long to try while only those who look at the lock are in the way.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,17 +68,17 @@ impl Lock {
         Ok(Lock { _root: held, state })
     }
 
-    /// Says how the daemon is: one JSON text of less than [`STATE_BYTES`] bytes, written in place
+    /// Says how the daemon is: one JSON text of at most [`STATE_MAX_BYTES`], written in place
     /// and in one step over blocks that are there already, so that a full disk is no hindrance.
     ///
     /// # Errors
     /// When the text is too long, or the disk refuses.
     pub fn publish(&mut self, state: &[u8]) -> io::Result<()> {
-        if state.len() >= STATE_BYTES {
-            let text = format!("a state of {} bytes, of at most {}", state.len(), STATE_BYTES - 1);
+        if state.len() > STATE_MAX_BYTES {
+            let text = format!("a state of {} bytes, of at most {STATE_MAX_BYTES}", state.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        self.state.write_all_at(&padded(state), 0)
+        self.state.write_all_at(&sealed(state.trim_ascii_end()), 0)
     }
 }
 
@@ -101,8 +113,8 @@ fn open_state(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o640);
     let state = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
-    if state.metadata()?.len() != STATE_BYTES as u64 {
-        match state.set_len(0).and_then(|()| state.write_all_at(&padded(b""), 0)) {
+    if state.metadata()?.len() != BLOCK_BYTES as u64 {
+        match state.set_len(0).and_then(|()| state.write_all_at(&sealed(b""), 0)) {
             Err(error) if !is_full(&error) => return Err(error),
             _ => {}
         }
@@ -114,10 +126,20 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-fn padded(state: &[u8]) -> [u8; STATE_BYTES] {
-    let mut block = [b' '; STATE_BYTES];
+/// The state, padded with white space that holds its check sum: a reader may come while it is
+/// written, and half of this and half of the last one can be JSON, too. To any other reader the
+/// file is JSON and white space.
+fn sealed(state: &[u8]) -> [u8; BLOCK_BYTES] {
+    let mut block = [b' '; BLOCK_BYTES];
     block[..state.len()].copy_from_slice(state);
-    block[STATE_BYTES - 1] = b'\n';
+    block[BLOCK_BYTES - 1] = b'\n';
+    let seal = &mut block[STATE_MAX_BYTES..BLOCK_BYTES - 1];
+    let sum = sha2::Sha256::digest(state);
+    for (bit, byte) in seal.iter_mut().enumerate() {
+        if sum[bit / 8] >> (bit % 8) & 1 == 1 {
+            *byte = b'\t';
+        }
+    }
     block
 }
 
@@ -149,26 +171,23 @@ pub fn peek(root: &Path) -> io::Result<Peek> {
     }
 }
 
-/// Reads until two readings agree and are JSON: a reader may meet a state half written.
+/// Reads the state again until it is whole; none when there is none, or it never is.
 fn read_state(file: &File) -> io::Result<Option<Vec<u8>>> {
-    let mut before = None;
-    for _ in 0..100 {
-        let mut block = [0; STATE_BYTES];
-        let mut filled = 0;
-        while filled < STATE_BYTES {
-            match file.read_at(&mut block[filled..], filled as u64)? {
-                0 => break,
-                read => filled += read,
-            }
+    for attempt in 0..READS {
+        if attempt > 0 {
+            thread::sleep(READ_PAUSE);
         }
-        let state = block[..filled].trim_ascii_end().to_vec();
-        if before.as_ref() == Some(&state) {
-            let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&state).is_ok();
-            if is_json || state.is_empty() {
-                return Ok(is_json.then_some(state));
-            }
+        let mut block = [0; BLOCK_BYTES];
+        match file.read_exact_at(&mut block, 0) {
+            Ok(()) => {}
+            // the disk was full when it was made
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
         }
-        before = Some(state);
+        let state = block[..STATE_MAX_BYTES].trim_ascii_end();
+        if sealed(state) == block {
+            return Ok((!state.is_empty()).then(|| state.to_vec()));
+        }
     }
     Ok(None)
 }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{Dir, FileType};
+use rustix::fs::FileType;
 
 use super::folder::{self, Facts, Kind};
 use super::still::{Moment, Sight, Verdict};
@@ -370,10 +370,10 @@ fn source_name(folder: &OsStr) -> Option<String> {
     (name.len() <= MAX_NAME_BYTES && !name.trim().is_empty()).then(|| name.to_owned())
 }
 
-/// The names in a folder, in no order, without `.` and `..`.
+/// The names in a folder, in no order, without `.` and `..`. Here the right to list it is needed.
 pub(super) fn list(held: &OwnedFd) -> io::Result<Vec<(OsString, FileType)>> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(held)? {
+    for entry in folder::entries(held)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {

@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{RwLock, RwLockReadGuard, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::folder::Facts;
 use super::*;
@@ -20,13 +23,10 @@ pub(super) fn is_ordinary_user(test: &str) -> bool {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = dir.path().join("tests");
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    let output = Command::new(&copy)
-        .args(["--exact", test, "--nocapture"])
-        .current_dir("/")
-        .uid(65534)
-        .gid(65534)
-        .output()
-        .unwrap();
+    let mut command = Command::new(&copy);
+    command.args(["--exact", test, "--nocapture"]).current_dir("/").uid(65534).gid(65534);
+    let child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "as an ordinary user: {said}{errors}");
@@ -34,9 +34,45 @@ pub(super) fn is_ordinary_user(test: &str) -> bool {
     false
 }
 
+/// Held for reading by tests that look at who has a file open or locked, and for writing while
+/// another starts a process: until that runs its own program, it has all our files open, too.
+static QUIET: RwLock<()> = RwLock::new(());
+
+/// Starts a process at a moment when no test minds.
+pub(super) fn spawn(command: &mut Command) -> Child {
+    // not waiting in line for it: that would stop those who hold it already and ask again
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match QUIET.try_write() {
+            Ok(_alone) => return command.spawn().unwrap(),
+            // a test that failed while it held the lock is no matter here
+            Err(TryLockError::Poisoned(_)) => return command.spawn().unwrap(),
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(Instant::now() < deadline, "no quiet moment to start a process");
+    }
+}
+
+/// A temporary folder, while which lives no test starts a process.
+pub(super) struct Home {
+    dir: tempfile::TempDir,
+    _quiet: RwLockReadGuard<'static, ()>,
+}
+
+impl Home {
+    pub(super) fn new() -> Home {
+        let quiet = QUIET.read().unwrap_or_else(PoisonError::into_inner);
+        Home { dir: tempfile::tempdir().unwrap(), _quiet: quiet }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
 /// A spool of its own in a temporary folder.
-pub(super) fn new_spool() -> (tempfile::TempDir, Spool) {
-    let dir = tempfile::tempdir().unwrap();
+pub(super) fn new_spool() -> (Home, Spool) {
+    let dir = Home::new();
     let spool = Spool::open(&dir.path().join("spool")).unwrap();
     (dir, spool)
 }

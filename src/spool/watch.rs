@@ -302,7 +302,7 @@ fn hint_of_inbox(kind: EventKind, inbox: &Path) -> Option<Hint> {
 /// Why the inbox cannot be watched. Scanning by time goes on without.
 #[derive(Debug)]
 pub enum WatchError {
-    /// The kernel's limit of watches (folders) per user is reached. It has nothing to do with disks.
+    /// The kernel's limit of watches (folders) per user is reached: nothing to do with disks.
     TooManyWatches(PathBuf),
     /// The kernel's limit of watching programs per user, or of open files, is reached.
     TooManyInstances(PathBuf),

@@ -5,13 +5,23 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::tests::{Home, spawn};
 use super::*;
 
 const CHILD: &str = "WINDOWFLOW_TEST_LOCK_CHILD";
 
+/// Ends the other threads of a test however it ends.
+struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn one_at_a_time_and_the_state_outlives_its_holder() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let root = dir.path().join("deep/spool");
     assert_eq!(peek(&root).unwrap(), Peek::default());
     let mut lock = Lock::take(&root).unwrap();
@@ -29,13 +39,13 @@ fn one_at_a_time_and_the_state_outlives_its_holder() {
     drop(lock);
     assert_eq!(peek(&root).unwrap(), Peek { held: false, state });
     let again = Lock::take(&root).unwrap();
-    assert_eq!(std::fs::metadata(root.join(STATE_FILE)).unwrap().len(), STATE_BYTES as u64);
+    assert_eq!(std::fs::metadata(root.join(STATE_FILE)).unwrap().len(), BLOCK_BYTES as u64);
     drop(again);
 }
 
 #[test]
 fn removing_the_file_does_not_give_the_lock_away() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let _lock = Lock::take(dir.path()).unwrap();
     std::fs::remove_file(dir.path().join(STATE_FILE)).unwrap();
     let second = Lock::take(dir.path());
@@ -45,9 +55,9 @@ fn removing_the_file_does_not_give_the_lock_away() {
 
 #[test]
 fn a_state_must_fit() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let mut lock = Lock::take(dir.path()).unwrap();
-    let longest = format!("\"{}\"", "x".repeat(STATE_BYTES - 3)).into_bytes();
+    let longest = format!("\"{}\"", "x".repeat(STATE_MAX_BYTES - 2)).into_bytes();
     lock.publish(&longest).unwrap();
     assert_eq!(peek(dir.path()).unwrap().state, Some(longest.clone()));
     let error = lock.publish(&[longest, b" ".to_vec()].concat()).unwrap_err();
@@ -57,7 +67,7 @@ fn a_state_must_fit() {
 
 #[test]
 fn who_shares_the_lock_is_waited_for_and_who_has_it_alone_is_not() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let ours = File::open(dir.path()).unwrap();
     let other = File::open(dir.path()).unwrap();
     let pauses = Cell::new(0);
@@ -82,10 +92,11 @@ fn who_shares_the_lock_is_waited_for_and_who_has_it_alone_is_not() {
 
 #[test]
 fn looking_never_keeps_a_daemon_from_starting() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     drop(Lock::take(dir.path()).unwrap());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopWhenDropped(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -93,15 +104,15 @@ fn looking_never_keeps_a_daemon_from_starting() {
                 }
             });
         }
-        let taken = (0..1000).filter(|_| Lock::take(dir.path()).is_ok()).count();
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(taken, 1000);
+        for _ in 0..1000 {
+            Lock::take(dir.path()).unwrap();
+        }
     });
 }
 
 #[test]
 fn of_many_that_start_together_one_gets_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     for _ in 0..50 {
         let taken = std::thread::scope(|scope| {
             let starts: Vec<_> =
@@ -114,34 +125,45 @@ fn of_many_that_start_together_one_gets_it() {
 }
 
 #[test]
-fn a_reader_sees_whole_states_only() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_state_half_written_is_not_taken_for_one() {
+    let dir = Home::new();
     let mut lock = Lock::take(dir.path()).unwrap();
-    lock.publish(b"[]").unwrap();
+    lock.publish(br#""1111""#).unwrap();
+    // half of it and half of another: JSON still
+    lock.state.write_all_at(br#""22"#, 0).unwrap();
+    let text = std::fs::read(dir.path().join(STATE_FILE)).unwrap();
+    assert_eq!(serde_json::from_slice::<String>(&text).unwrap(), "2211");
+    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None });
+    lock.publish(br#""2222""#).unwrap();
+    assert_eq!(peek(dir.path()).unwrap().state.unwrap(), br#""2222""#);
+}
+
+#[test]
+fn a_reader_sees_whole_states_only() {
+    let dir = Home::new();
+    let mut lock = Lock::take(dir.path()).unwrap();
     let stop = AtomicBool::new(false);
+    let mut seen = 0;
     std::thread::scope(|scope| {
+        let _stop = StopWhenDropped(&stop);
         scope.spawn(|| {
             let mut number = 0_usize;
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
-                let digit = char::from(b'0' + (number % 10) as u8).to_string();
+                let digit = (number % 10).to_string();
                 let text = format!("\"{}\"", digit.repeat(1 + number * 37 % 4000));
                 lock.publish(text.as_bytes()).unwrap();
             }
         });
-        let mut seen = 0;
-        for _ in 0..2000 {
+        for _ in 0..500 {
             let Some(state) = peek(dir.path()).unwrap().state else { continue };
-            if let Ok(text) = serde_json::from_slice::<String>(&state) {
-                let mut chars = text.chars();
-                let first = chars.next().unwrap();
-                assert!(chars.all(|char| char == first), "a mixture: {text}");
-                seen += 1;
-            }
+            let text: String = serde_json::from_slice(&state).unwrap();
+            let first = text.chars().next().unwrap();
+            assert!(text.chars().all(|char| char == first), "a mixture: {text}");
+            seen += 1;
         }
-        stop.store(true, Ordering::Relaxed);
-        assert!(seen > 0);
     });
+    assert!(seen > 0);
 }
 
 #[test]
@@ -155,13 +177,10 @@ fn the_lock_dies_with_its_process() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "spool::lock::tests::the_lock_dies_with_its_process", "--nocapture"])
-        .env(CHILD, dir.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let name = "spool::lock::tests::the_lock_dies_with_its_process";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(CHILD, dir.path());
+    let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
     let said = BufReader::new(child.stdout.take().unwrap()).lines();
     let held = said.map_while(Result::ok).any(|line| line == "held");
     assert!(held, "the child never had the lock");

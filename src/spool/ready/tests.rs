@@ -5,7 +5,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use super::super::tests::{is_ordinary_user, new_spool};
+use super::super::tests::{Home, is_ordinary_user, new_spool};
 use super::*;
 
 fn kind_refused(path: &Path) -> Kind {
@@ -17,7 +17,7 @@ fn kind_refused(path: &Path) -> Kind {
 
 #[test]
 fn only_regular_files_are_opened_and_nothing_blocks() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let at = |name: &str| dir.path().join(name);
     fs::write(at("file"), "[]").unwrap();
     symlink("file", at("link")).unwrap();
@@ -87,7 +87,7 @@ fn a_file_that_we_may_not_read_is_denied_and_a_folder_is_not_its_fault() {
 
 #[test]
 fn a_change_after_opening_is_seen_and_a_lost_link_is_none() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let (path, other) = (dir.path().join("a"), dir.path().join("b"));
     fs::write(&path, "one").unwrap();
     fs::hard_link(&path, &other).unwrap();
@@ -109,7 +109,7 @@ fn a_change_after_opening_is_seen_and_a_lost_link_is_none() {
 
 #[test]
 fn a_writer_is_seen_for_as_long_as_it_has_the_file_open() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let path = dir.path().join("a");
     let writer = File::create(&path).unwrap();
     let opened = open_regular(&path).unwrap();
@@ -130,14 +130,14 @@ fn a_writer_is_seen_for_as_long_as_it_has_the_file_open() {
 #[test]
 fn where_the_kernel_cannot_tell_it_does_not_say() {
     // opened for writing ourselves: no lease for such a descriptor, and none for what is no file
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     assert_eq!(being_written(&File::open(dir.path()).unwrap()), None);
     assert_eq!(being_written(&File::open("/dev/null").unwrap()), None);
 }
 
 #[test]
 fn who_breaks_the_lease_kills_nobody_and_waits_no_longer_than_it_is_held() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let path = dir.path().join("a");
     fs::write(&path, "").unwrap();
     let opened = open_regular(&path).unwrap();

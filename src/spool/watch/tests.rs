@@ -8,7 +8,7 @@ use notify::event::{DataChange, Flag, MetadataKind, RemoveKind};
 
 use super::super::Spool;
 use super::super::scan::{Order, Scanner};
-use super::super::tests::new_spool;
+use super::super::tests::{Home, new_spool};
 use super::*;
 
 const TO: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::To));
@@ -161,7 +161,7 @@ fn a_limit_of_the_kernel_is_named_and_is_no_full_disk() {
 
 /// A watch on a spool of its own.
 struct World {
-    _dir: tempfile::TempDir,
+    _dir: Home,
     spool: Spool,
     watch: Watch,
     heard: Receiver<Hint>,
