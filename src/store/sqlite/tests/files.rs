@@ -124,7 +124,11 @@ fn of_eight_that_make_a_store_at_once_one_makes_it() {
         });
         let makers = made.iter().filter(|created| **created == Created::Made).count();
         assert_eq!(makers, 1, "{made:?}");
-        assert_eq!(names_in(&files), ["w.db"]);
+        // of connections that close at the same moment, none may be the last to tidy up
+        let ours = ["w.db", "w.db-shm", "w.db-wal"];
+        let left: Vec<_> =
+            names_in(&files).into_iter().filter(|n| !ours.contains(&n.as_str())).collect();
+        assert_eq!(left, Vec::<String>::new());
     }
 }
 
