@@ -9,7 +9,7 @@
 #   box.sh down                 power off and throw away what was written
 #   box.sh forget               remove the cached root file system
 #
-# Needs root, mount namespaces, mmdebstrap and systemd-nspawn (Debian: mmdebstrap, systemd-container).
+# Needs root, mount namespaces, mmdebstrap and systemd-nspawn (Debian: systemd-container).
 # The root file system is of the host's own suite, so a program linked on the host runs in the box;
 # it is made once (about half a minute, from the package mirror) and kept in WF_BOX_DIR
 # (/var/tmp/windowflow-systemd-box). WF_BOX_NAME tells boxes that run side by side apart.

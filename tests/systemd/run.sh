@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Proves the shipped unit, users and folders under a real systemd, in a box of this machine (box.sh).
+# Proves the shipped unit, users and folders under a real systemd, in a box (box.sh).
 #
 #   tests/systemd/run.sh [BINARY [SCENARIO...]]     BINARY: target/release/windowflow
 #

@@ -35,7 +35,7 @@ scenario_start_is_ready_within_2_s() {
   to=$(unit ActiveEnterTimestampMonotonic)
   [ $((to - from)) -lt 2000000 ] || fail "READY after $((to - from)) us"
   note "READY after $(((to - from) / 1000)) ms"
-  within 10 "what lay there at start is taken" in_folder done/early.ndjson
+  within 30 "what lay there at start is taken" in_folder done/early.ndjson
   expect accepted 100 "$(total accepted)"
   expect "status text is set" yes "$([ -n "$(unit StatusText)" ] && echo yes)"
 }
@@ -43,7 +43,7 @@ scenario_start_is_ready_within_2_s() {
 scenario_a_member_drops_by_rename() {
   box systemctl start windowflow
   batch renamed 50 | drop alice renamed.ndjson
-  within 10 "renamed.ndjson is done" in_folder done/renamed.ndjson
+  within 30 "renamed.ndjson is done" in_folder done/renamed.ndjson
   expect accepted 50 "$(total accepted)"
   inbox_is_empty || fail "the inbox holds $(names_in inbox)"
 }
@@ -54,18 +54,19 @@ scenario_a_member_drops_by_rename() {
 scenario_a_member_writes_in_place_and_pauses() {
   local n
   box systemctl start windowflow
-  as alice 'exec >slow.ndjson; printf "%s\n" "$1"; while [ ! -e /srv/open/go-on ]; do sleep 0.05; done
+  as alice 'exec >slow.ndjson; printf "%s\n" "$1"
+    while [ ! -e /srv/open/go-on ]; do sleep 0.05; done
     printf "%s\n" "$2"' "$(batch first 10)" "$(batch second 10)" &
-  within 10 "the first half is there" box test -s $spool/inbox/slow.ndjson
+  within 30 "the first half is there" box test -s $spool/inbox/slow.ndjson
   for n in 1 2 3; do
       as bob 'printf "%s\n" "$2" >"$1"' "quick-$n.ndjson" "$(batch "quick-$n" 1)"
-    within 15 "quick-$n.ndjson is done" in_folder "done/quick-$n.ndjson"
+    within 30 "quick-$n.ndjson is done" in_folder "done/quick-$n.ndjson"
   done
   expect "accepted while the writer pauses" 3 "$(total accepted)"
   box test -e $spool/inbox/slow.ndjson || fail "the half file was taken"
   as alice ': >/srv/open/go-on'
   wait $!
-  within 15 "slow.ndjson is done" in_folder done/slow.ndjson
+  within 30 "slow.ndjson is done" in_folder done/slow.ndjson
   expect accepted 23 "$(total accepted)"
   expect "names in failed/" "" "$(names_in failed)"
   box rm /srv/open/go-on
@@ -96,12 +97,12 @@ scenario_a_member_cannot_list_remove_or_replace() {
 scenario_a_file_that_cannot_be_read_is_refused_with_its_code() {
   box systemctl start windowflow
   as alice 'umask 077; printf "%s\n" "$1" >.private && mv .private private.ndjson' "$(batch p 3)"
-  within 15 "the reason is there" in_folder failed/private.ndjson.error.json
+  within 30 "the reason is there" in_folder failed/private.ndjson.error.json
   in_folder failed/private.ndjson || fail "the file isn't beside its reason"
   box cat $spool/failed/private.ndjson.error.json | tr -d ' \n' | grep -q '"code":"unreadable"' ||
     fail "$(box cat $spool/failed/private.ndjson.error.json)"
   batch after 3 | drop bob after.ndjson
-  within 10 "the queue goes on" in_folder done/after.ndjson
+  within 30 "the queue goes on" in_folder done/after.ndjson
   expect accepted 3 "$(total accepted)"
 }
 
@@ -109,11 +110,11 @@ scenario_sigusr1_dumps_a_report() {
   local n before
   box systemctl start windowflow
   batch r 20 | drop alice r.ndjson
-  within 10 "r.ndjson is done" in_folder done/r.ndjson
+  within 30 "r.ndjson is done" in_folder done/r.ndjson
   for n in 1 2 3 4 5; do
     before=$(reports)
     box systemctl kill --kill-whom=main -s USR1 windowflow
-    within 10 "report $n" more_reports_than "$before"
+    within 30 "report $n" more_reports_than "$before"
     # whole at any time: read without waiting for anything
     box cat $spool/reports/latest.json | tr -d ' \n' >"$scratch/latest"
     grep -q '^{"format":1,.*"accepted":20,.*}$' "$scratch/latest" ||
@@ -130,16 +131,16 @@ scenario_reload_keeps_the_process() {
   box systemctl start windowflow
   pid=$(unit MainPID)
   box systemctl reload windowflow
-  within 10 "active again" unit_is ActiveState active
-  within 10 "the journal tells of it" journal_has 'configuration'
+  within 30 "active again" unit_is ActiveState active
+  within 30 "the journal tells of it" journal_has 'configuration'
   mark
   box sh -c 'echo "[[[" >>/etc/windowflow/windowflow.toml'
   box systemctl reload windowflow || true
-  within 10 "the journal names the broken file" journal_has '/etc/windowflow/windowflow\.toml'
-  within 10 "active with the old configuration" unit_is ActiveState active
+  within 30 "the journal names the broken file" journal_has '/etc/windowflow/windowflow\.toml'
+  within 30 "active with the old configuration" unit_is ActiveState active
   expect MainPID "$pid" "$(unit MainPID)"
   batch after 5 | drop alice after.ndjson
-  within 10 "after.ndjson is done" in_folder done/after.ndjson
+  within 30 "after.ndjson is done" in_folder done/after.ndjson
 }
 
 scenario_the_watchdog_restarts_a_hung_daemon() {
@@ -149,15 +150,15 @@ scenario_the_watchdog_restarts_a_hung_daemon() {
   # a daemon without work isn't hung: it's fed twice, without a restart
   for _ in 1 2; do
     fed=$(unit WatchdogTimestampMonotonic)
-    within 10 "the watchdog is fed" fed_after "$fed"
+    within 30 "the watchdog is fed" fed_after "$fed"
   done
   expect "NRestarts while idle" 0 "$(unit NRestarts)"
   box systemctl kill --kill-whom=main -s STOP windowflow
   within 30 "the restart" unit_is NRestarts 1
-  within 10 "active again" unit_is ActiveState active
+  within 30 "active again" unit_is ActiveState active
   journal_has 'watchdog timeout' || fail "systemd didn't speak of the watchdog"
   batch w 5 | drop alice w.ndjson
-  within 10 "w.ndjson is done" in_folder done/w.ndjson
+  within 30 "w.ndjson is done" in_folder done/w.ndjson
   expect accepted 5 "$(total accepted)"
 }
 fed_after() { [ "$(unit WatchdogTimestampMonotonic)" != "$1" ]; }
@@ -169,8 +170,8 @@ scenario_sigkill_loses_nothing() {
   for round in 1 2 3 4; do
     for n in 1 2 3 4 5; do batch "$round-$n" 400 | drop alice "$round-$n.ndjson"; done
     box systemctl kill --kill-whom=main -s KILL windowflow
-    within 15 "restart $round" unit_is NRestarts "$round"
-    within 15 "active after restart $round" unit_is ActiveState active
+    within 30 "restart $round" unit_is NRestarts "$round"
+    within 30 "active after restart $round" unit_is ActiveState active
   done
   within 30 "all files are taken" inbox_is_empty
   expect "files in done/" 20 "$(box ls $spool/done | wc -l)"
@@ -183,7 +184,7 @@ scenario_a_stop_in_the_middle_of_a_big_file() {
   box systemctl start windowflow
   pid=$(unit MainPID)
   batch big 1000000 | drop alice big.ndjson
-  within 20 "the daemon reads the big file" has_read_10_mb "$pid"
+  within 30 "the daemon reads the big file" has_read_10_mb "$pid"
   box systemctl stop windowflow
   expect Result success "$(unit Result)"
   expect ExecMainStatus 0 "$(unit ExecMainStatus)"
@@ -257,7 +258,7 @@ read_only_is_named_with_its_fix() {
   box systemctl stop windowflow
   box systemctl reset-failed windowflow
   box systemctl start windowflow
-  within 15 "waits.ndjson is done" in_folder done/waits.ndjson
+  within 30 "waits.ndjson is done" in_folder done/waits.ndjson
   expect accepted 5 "$(total accepted)"
 }
 
