@@ -87,7 +87,7 @@ install_windowflow() {
 # A world as after the installation: the unit is stopped, the spool is empty, there is no store.
 fresh() {
   put "$repo/systemd/windowflow.toml" /etc/windowflow/windowflow.toml 644
-  box sh -c "systemctl stop windowflow; rm -rf $(dirname $dropin) $spool /var/lib/windowflow
+  box sh -c "systemctl stop windowflow; umount -q /var/lib/windowflow; rm -rf $(dirname $dropin) $spool /var/lib/windowflow
     systemd-tmpfiles --create windowflow.conf && systemctl daemon-reload &&
     systemctl reset-failed && journalctl --sync"
   mark
@@ -163,6 +163,12 @@ override() {
   { echo '[Service]'; printf '%s\n' "$@"; } >"$scratch/dropin"
   put "$scratch/dropin" $dropin 644
   box systemctl daemon-reload
+}
+
+# configure LINE...: added to the shipped configuration
+configure() {
+  { cat "$repo/systemd/windowflow.toml"; printf '%s\n' "$@"; } >"$scratch/toml"
+  put "$scratch/toml" /etc/windowflow/windowflow.toml 644
 }
 
 # batch PREFIX EVENTS: NDJSON, ids PREFIX-1.., each event one millisecond after the other
