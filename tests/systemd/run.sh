@@ -87,7 +87,8 @@ install_windowflow() {
 # A world as after the installation: the unit is stopped, the spool is empty, there is no store.
 fresh() {
   put "$repo/systemd/windowflow.toml" /etc/windowflow/windowflow.toml 644
-  box sh -c "systemctl stop windowflow; umount -q /var/lib/windowflow; rm -rf $(dirname $dropin) $spool /var/lib/windowflow
+  box sh -c "systemctl stop windowflow; umount -q /var/lib/windowflow
+    rm -rf $(dirname $dropin) $spool /var/lib/windowflow
     systemd-tmpfiles --create windowflow.conf && systemctl daemon-reload &&
     systemctl reset-failed && journalctl --sync"
   mark

@@ -285,8 +285,8 @@ read_only_is_named_with_its_fix() {
   expect accepted 5 "$(total accepted)"
 }
 
-# Longer than a start may take: the daemon says that it's alive and what it waits for, and goes on by
-# itself when the disk has room again.
+# Longer than a start may take: the daemon says that it's alive and what it waits for, and goes on
+# by itself when the disk has room again.
 scenario_a_full_disk_at_start_is_waited_out() {
   local filler=/var/lib/windowflow/filler
   configure '[daemon]' 'backoff_max_ms = 500'
