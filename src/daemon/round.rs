@@ -1,0 +1,418 @@
+//! The worker thread at work: looks into the inbox, takes what is ready, and waits for more.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, Sender, select};
+
+use super::backoff::Backoff;
+use super::drain::{Drain, Note, Order, Over};
+use super::state::Phase;
+use crate::spool::Entry;
+use crate::spool::name::shown;
+use crate::spool::scan::{Odd, Scan, Scanner, Why};
+use crate::spool::shelve;
+use crate::spool::watch::{self, Hint, Watch};
+use crate::store::sqlite::SqliteStore;
+use crate::worker::{Reach, Trouble, Verdict, Worker};
+
+/// How often the inbox is looked through when the kernel does not tell of new files.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// For how many settle times a single run waits for files that are still changing before it begins
+/// with the others.
+const SETTLE_ROUNDS: u32 = 5;
+
+/// The worker thread at work.
+pub(super) struct Round {
+    drain: Drain,
+    worker: Worker,
+    scanner: Scanner,
+    hints: Receiver<Hint>,
+    tell: Sender<Hint>,
+    watch: Option<Watch>,
+    watch_error: Option<String>,
+    // the inbox could not be listed at the last try
+    blind: bool,
+    backoff: Backoff,
+    resting: HashMap<Entry, Backoff>,
+    known_odd: HashSet<Odd>,
+    stuck: Option<Trouble>,
+}
+
+impl Round {
+    /// Begins with a store that is open.
+    pub(super) fn new(drain: Drain, store: SqliteStore) -> Round {
+        let (tell, hints) = watch::channel();
+        let settle = drain.config.inbox.settle();
+        let scanner = Scanner::new(settle, drain.config.inbox.scan_order());
+        let limits = drain.config.limits.for_decoding();
+        let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
+        Round {
+            worker,
+            scanner,
+            hints,
+            tell,
+            watch: None,
+            watch_error: None,
+            blind: false,
+            backoff: Backoff::new(&drain.config),
+            resting: HashMap::new(),
+            known_odd: HashSet::new(),
+            stuck: None,
+            drain,
+        }
+    }
+
+    /// Looks, takes and waits, until there is a reason to end.
+    pub(super) fn run(mut self) -> Over {
+        if !self.drain.once {
+            self.start_watch();
+        }
+        let mut first = true;
+        let begun = Instant::now();
+        loop {
+            self.drain.shared.beat();
+            if self.drain.shared.stopping() {
+                break;
+            }
+            let scan = match self.scan() {
+                Ok(scan) => scan,
+                Err(trouble) if self.drain.once => return Over::GaveUp(trouble),
+                Err(trouble) => {
+                    self.back_off(&trouble);
+                    continue;
+                }
+            };
+            if first {
+                first = false;
+                // the receiver lives as long as the process does
+                let _ = self.drain.notes.send(Note::Ready);
+            }
+            if self.drain.once && self.is_settling(&scan, begun) {
+                self.wait(&scan);
+                continue;
+            }
+            let took = match self.take_all(&scan) {
+                Ok(took) => took,
+                Err(trouble) if trouble.reach == Reach::Lasting || self.drain.once => {
+                    return Over::GaveUp(trouble);
+                }
+                Err(trouble) => {
+                    self.back_off(&trouble);
+                    continue;
+                }
+            };
+            if took > 0 {
+                continue;
+            }
+            if scan.ready.is_empty() && scan.links.is_empty() {
+                // nothing waits that anything could be in the way of
+                self.backoff.reset();
+                self.drain.clear();
+            }
+            if self.drain.once && self.is_drained(&scan) {
+                break;
+            }
+            self.wait(&scan);
+        }
+        match self.stuck.take() {
+            Some(trouble) if self.drain.once => Over::GaveUp(trouble),
+            _ => Over::Finished,
+        }
+    }
+
+    /// Watch first, scan second: nothing falls in between. Without a watch the inbox is looked
+    /// through regularly.
+    fn start_watch(&mut self) {
+        self.watch = match watch::start(self.drain.spool.inbox(), self.tell.clone()) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                let every_ms = self.drain.config.inbox.rescan().min(POLL_INTERVAL).as_millis();
+                let text = format!("{error}; looking into the inbox every {every_ms} ms instead");
+                if self.watch_error.as_ref() != Some(&text) {
+                    log::warn!("{text}");
+                    self.watch_error = Some(text);
+                }
+                None
+            }
+        };
+        if self.watch.is_some() && self.watch_error.take().is_some() {
+            log::info!("the kernel tells of new files again");
+        }
+        self.drain.shared.state().watching = self.watch.is_some();
+        self.drain.changed();
+    }
+
+    fn rescan_interval(&self) -> Duration {
+        let rescan = self.drain.config.inbox.rescan();
+        if self.watch.is_some() { rescan } else { rescan.min(POLL_INTERVAL) }
+    }
+
+    fn scan(&mut self) -> Result<Scan, Trouble> {
+        self.obey();
+        let spool = &self.drain.spool;
+        let scan = match self.scanner.scan(spool, Instant::now(), SystemTime::now()) {
+            Ok(scan) => scan,
+            Err(error) => {
+                self.blind = true;
+                return Err(Trouble::passing(error.to_string()));
+            }
+        };
+        if std::mem::take(&mut self.blind) {
+            self.backoff.reset();
+            self.drain.clear();
+        }
+        for odd in &scan.odd {
+            if self.known_odd.insert(odd.clone()) {
+                log::warn!("{odd}");
+            }
+        }
+        let here: HashSet<&Odd> = scan.odd.iter().collect();
+        self.known_odd.retain(|odd| here.contains(odd));
+        let mut state = self.drain.shared.state();
+        state.ready = (scan.ready.len() + scan.links.len()) as u64;
+        state.not_ready = scan.waiting.len() as u64;
+        state.odd = scan.odd.len() as u64;
+        drop(state);
+        Ok(scan)
+    }
+
+    /// Takes what is ready, in order; how many files left the inbox.
+    fn take_all(&mut self, scan: &Scan) -> Result<usize, Trouble> {
+        let mut took = 0;
+        if !self.resting.is_empty() {
+            let here: HashSet<&Entry> = scan.ready.iter().collect();
+            self.resting.retain(|entry, _| here.contains(entry));
+        }
+        for entry in &scan.links {
+            took += self.judged(entry, Worker::refuse_link)?;
+        }
+        for entry in &scan.ready {
+            if self.drain.shared.stopping() {
+                break;
+            }
+            self.obey();
+            if self.resting.get(entry).is_some_and(|rest| !rest.is_over(Instant::now())) {
+                continue;
+            }
+            let shared = Arc::clone(&self.drain.shared);
+            took += self.judged(entry, |worker, entry| {
+                worker.take(entry, &mut |_| {
+                    shared.beat();
+                    match shared.out_of_time() {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
+                })
+            })?;
+        }
+        if took > 0 {
+            shelve::sync_folders(&self.drain.spool)
+                .map_err(|error| Trouble::passing(error.to_string()))?;
+        }
+        let mut state = self.drain.shared.state();
+        state.file = None;
+        state.phase = Phase::Idle;
+        state.resting = self.resting.len() as u64;
+        drop(state);
+        self.drain.changed();
+        Ok(took)
+    }
+
+    /// One file, and what became of it; 1 when it left the inbox.
+    fn judged(
+        &mut self,
+        entry: &Entry,
+        job: impl FnOnce(&mut Worker, &Entry) -> Verdict,
+    ) -> Result<usize, Trouble> {
+        self.drain.shared.beat();
+        let mut state = self.drain.shared.state();
+        state.phase = Phase::Working;
+        state.file = Some(entry.shown());
+        drop(state);
+        self.drain.changed();
+        let verdict = job(&mut self.worker, entry);
+        if !matches!(verdict, Verdict::Trouble(_)) {
+            self.resting.remove(entry);
+            self.backoff.reset();
+            self.drain.clear();
+        }
+        let mut state = self.drain.shared.state();
+        match verdict {
+            Verdict::Done(done, to) => {
+                state.done += 1;
+                state.ready = state.ready.saturating_sub(1);
+                log::info!(
+                    "batch {}: {entry}: {}; watermark {}, windows closed: {}; now {}",
+                    done.batch,
+                    done.counts,
+                    done.watermark_ms,
+                    done.windows_closed,
+                    shown(to.as_os_str().as_encoded_bytes())
+                );
+            }
+            Verdict::Failed(refused, to) => {
+                state.failed += 1;
+                state.ready = state.ready.saturating_sub(1);
+                let (code, message) = (refused.refusal.code.name(), &refused.refusal.message);
+                log::warn!(
+                    "refused {entry}: {code}: {}; now {}",
+                    shown(message.as_bytes()),
+                    shown(to.as_os_str().as_encoded_bytes())
+                );
+            }
+            Verdict::NotYet => {
+                drop(state);
+                log::debug!("{entry} is not complete yet: back in line");
+                self.scanner.put_back(entry, Instant::now());
+                return Ok(0);
+            }
+            Verdict::Gone | Verdict::Stopped => return Ok(0),
+            Verdict::Trouble(trouble) if trouble.reach == Reach::File => {
+                drop(state);
+                self.rest(entry, trouble);
+                return Ok(0);
+            }
+            Verdict::Trouble(trouble) => return Err(trouble),
+        }
+        Ok(1)
+    }
+
+    /// A fault that stands in the way of one file only: the others go on.
+    fn rest(&mut self, entry: &Entry, trouble: Trouble) {
+        let config = &self.drain.config;
+        let rest = self.resting.entry(entry.clone()).or_insert_with(|| Backoff::new(config));
+        if rest.tries() == 0 {
+            log::error!("{}; trying again later", trouble.text);
+        }
+        rest.next();
+        self.stuck = Some(trouble);
+    }
+
+    /// Whether a single run waits before it takes anything: files that were copied in a moment ago
+    /// become still one after the other, and are to be taken in order all the same. What never
+    /// becomes still does not hold up the others for ever.
+    fn is_settling(&self, scan: &Scan, begun: Instant) -> bool {
+        begun.elapsed() < self.drain.config.inbox.settle().saturating_mul(SETTLE_ROUNDS)
+            && scan.waiting.iter().any(|(_, why)| *why == Why::StillChanging)
+    }
+
+    /// Whether a single run has nothing left to do: what somebody still has open is left for the
+    /// next run, what may settle is waited for.
+    fn is_drained(&self, scan: &Scan) -> bool {
+        for (entry, _) in scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting) {
+            log::warn!("{entry} is still open for writing: left for the next run");
+        }
+        scan.waiting.iter().all(|(_, why)| *why == Why::OpenForWriting)
+    }
+
+    /// Takes up what came in the meantime, without waiting.
+    fn obey(&mut self) {
+        while let Ok(hint) = self.hints.try_recv() {
+            self.take_hint(hint);
+        }
+        // there is room again for what found none
+        while let Some(hint) = self.watch.as_ref().and_then(Watch::owed) {
+            self.take_hint(hint);
+        }
+        while let Ok(order) = self.drain.orders.try_recv() {
+            self.take_order(order);
+        }
+    }
+
+    fn take_hint(&mut self, hint: Hint) {
+        match hint {
+            Hint::Look => {}
+            Hint::MovedIn(path) => self.scanner.moved_in(path),
+            Hint::Rescan => {
+                self.drain.shared.state().rescans += 1;
+                log::info!("hints of new files were lost: looking through the whole inbox");
+            }
+            Hint::Dead(why) => {
+                log::warn!("the watch on the inbox ended: {why}");
+                self.drain.shared.state().rescans += 1;
+                self.watch = None;
+            }
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        match order {
+            Order::Stop => {}
+            Order::Reload(config) => {
+                self.drain.config = *config;
+                let config = &self.drain.config;
+                self.scanner.set_settle(config.inbox.settle());
+                self.scanner.set_order(config.inbox.scan_order());
+                self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
+                self.backoff = Backoff::new(config);
+            }
+        }
+    }
+
+    /// Waits for a hint, an order, or the time to look again.
+    fn wait(&mut self, scan: &Scan) {
+        if self.watch.is_none() && !self.drain.once {
+            self.start_watch();
+            if self.watch.is_some() {
+                // what came before the watch is seen by the scan after it
+                return;
+            }
+        }
+        let now = Instant::now();
+        let rest = self.resting.values().map(|rest| rest.left(now)).min();
+        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(POLL_INTERVAL);
+        let until = now + wait;
+        while self.quiet_until(until) {}
+        if Instant::now() >= until && self.watch.as_ref().is_some_and(|watch| !watch.is_current()) {
+            self.take_hint(Hint::Dead("the inbox is another folder by now".to_owned()));
+        }
+    }
+
+    /// Waits a while; whether to wait on.
+    fn quiet_until(&mut self, until: Instant) -> bool {
+        self.drain.shared.beat();
+        let left = until.saturating_duration_since(Instant::now());
+        let pause = left.min(self.drain.longest_wait);
+        select! {
+            recv(self.hints) -> hint => {
+                if let Ok(hint) = hint {
+                    self.take_hint(hint);
+                }
+                false
+            }
+            recv(self.drain.orders) -> order => {
+                match order {
+                    Ok(order) => self.take_order(order),
+                    // nobody is left to say when to stop
+                    Err(_) => self.drain.shared.stop(Instant::now()),
+                }
+                false
+            }
+            default(pause) => !self.drain.shared.stopping() && Instant::now() < until,
+        }
+    }
+
+    /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints
+    /// do not shorten the wait, orders do.
+    fn back_off(&mut self, trouble: &Trouble) {
+        let wait = self.backoff.next();
+        self.drain.in_the_way(trouble, wait);
+        let until = Instant::now() + wait;
+        while Instant::now() < until && !self.drain.shared.stopping() {
+            self.drain.shared.beat();
+            let left = until.saturating_duration_since(Instant::now());
+            if let Ok(order) = self.drain.orders.recv_timeout(left.min(self.drain.longest_wait)) {
+                self.take_order(order);
+                return;
+            }
+        }
+    }
+}
