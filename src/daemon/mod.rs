@@ -189,11 +189,11 @@ impl Desk {
         ended: &Receiver<Over>,
     ) -> Result<Tally, Stopped> {
         let watchdog = self.notifier.watchdog_interval();
-        let mut fed = Fed { at: Instant::now(), beats: u64::MAX };
+        let mut fed = Fed::new(watchdog);
         let mut give_up: Option<Instant> = None;
         loop {
             let publish = self.publish_in().map_or_else(never, after);
-            let feed = watchdog.map_or_else(never, |interval| after(fed.left(interval)));
+            let feed = fed.left().map_or_else(never, after);
             let too_long = give_up
                 .map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
@@ -209,6 +209,7 @@ impl Desk {
                 recv(notes) -> note => match note {
                     Ok(Note::Ready) => {
                         self.notifier.ready();
+                        fed.ready(watchdog);
                         self.dirty = true;
                     }
                     // when the worker is gone, what it ended with arrives next
@@ -279,6 +280,8 @@ impl Desk {
         let grace = self.job.config.daemon.stop_grace();
         log::info!("stopping; the current file has {} ms", grace.as_millis());
         self.notifier.stopping();
+        // whatever the unit says of the time for a stop: it is ours to know when it is up
+        self.notifier.extend_timeout(grace + UNDO_TIME);
         self.shared.state().phase = Phase::Stopping;
         self.dirty = true;
         let by = Instant::now() + grace;
@@ -309,22 +312,40 @@ impl Desk {
     }
 }
 
-/// When the watchdog was last fed, and for which progress.
+/// When systemd last had a sign of life, and for which progress.
 struct Fed {
     at: Instant,
     beats: u64,
+    interval: Option<Duration>,
+    starting: bool,
 }
 
 impl Fed {
-    fn left(&self, interval: Duration) -> Duration {
-        interval.saturating_sub(self.at.elapsed())
+    fn new(watchdog: Option<Duration>) -> Fed {
+        // a start has its time limit even where no watchdog is set
+        let interval = Some(watchdog.unwrap_or(LONGEST_WAIT));
+        Fed { at: Instant::now(), beats: u64::MAX, interval, starting: true }
     }
 
-    /// Only progress of the worker itself counts as a sign of life.
+    fn ready(&mut self, watchdog: Option<Duration>) {
+        self.starting = false;
+        self.interval = watchdog;
+    }
+
+    /// How long until the next sign of life is due; none when nobody waits for one.
+    fn left(&self) -> Option<Duration> {
+        self.interval.map(|interval| interval.saturating_sub(self.at.elapsed()))
+    }
+
+    /// Only progress of the worker itself counts as a sign of life. A long recovery and a start
+    /// that waits for room on the disk are progress too, and no reason to be killed.
     fn feed(&mut self, notifier: &Notifier, beats: u64) {
         self.at = Instant::now();
         if beats != self.beats {
             notifier.watchdog();
+            if let (true, Some(interval)) = (self.starting, self.interval) {
+                notifier.extend_timeout(3 * interval);
+            }
             self.beats = beats;
         }
     }

@@ -230,7 +230,12 @@ impl fmt::Display for LockError {
             }
             LockError::Io { path, source } => {
                 write!(f, "cannot lock the spool at {}: {source}; ", path.display())?;
-                f.write_str("the user that runs windowflow must own the spool folder")
+                f.write_str(match source.kind() {
+                    io::ErrorKind::ReadOnlyFilesystem => {
+                        "mount it writable, or under systemd name the spool in ReadWritePaths="
+                    }
+                    _ => "the user that runs windowflow must own the spool folder",
+                })
             }
         }
     }
