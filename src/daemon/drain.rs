@@ -110,7 +110,10 @@ impl Drain {
         state.phase = Phase::BackingOff;
         state.file = None;
         match &mut state.fault {
-            Some(fault) if fault.text == trouble.text => fault.tries += 1,
+            Some(fault) if same_but_for_numbers(&fault.text, &trouble.text) => {
+                fault.tries += 1;
+                fault.text.clone_from(&trouble.text);
+            }
             _ => {
                 log::error!("{}; trying again until it passes", trouble.text);
                 let since_ms = state
@@ -133,5 +136,22 @@ impl Drain {
             log::info!("going on after {seconds} s; what was in the way: {}", fault.text);
             self.changed();
         }
+    }
+}
+
+/// Whether two texts tell of the same fault: how many bytes are free, say, changes all the time.
+fn same_but_for_numbers(one: &str, other: &str) -> bool {
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    words(one) == words(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_the_same_while_only_its_numbers_change() {
+        assert!(same_but_for_numbers("disk full: 512 bytes free", "disk full: 0 bytes free"));
+        assert!(!same_but_for_numbers("disk full: 0 bytes free", "store busy"));
     }
 }
