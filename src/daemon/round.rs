@@ -323,7 +323,8 @@ impl Round {
         }
     }
 
-    fn take_hint(&mut self, hint: Hint) {
+    /// Whether it is a reason to look into the inbox.
+    fn take_hint(&mut self, hint: Hint) -> bool {
         match hint {
             Hint::Look => {}
             Hint::MovedIn(path) => self.scanner.moved_in(path),
@@ -331,12 +332,15 @@ impl Round {
                 self.drain.shared.state().rescans += 1;
                 log::info!("hints of new files were lost: looking through the whole inbox");
             }
+            // of one that never began: known already, and to try again at once would be a loop
+            Hint::Dead(_) if self.watch.is_none() => return false,
             Hint::Dead(why) => {
                 log::warn!("the watch on the inbox ended: {why}");
                 self.drain.shared.state().rescans += 1;
                 self.watch = None;
             }
         }
+        true
     }
 
     fn take_order(&mut self, order: Order) {
@@ -382,12 +386,7 @@ impl Round {
         let left = until.saturating_duration_since(Instant::now());
         let pause = left.min(self.drain.longest_wait);
         select! {
-            recv(self.hints) -> hint => {
-                if let Ok(hint) = hint {
-                    self.take_hint(hint);
-                }
-                false
-            }
+            recv(self.hints) -> hint => !hint.is_ok_and(|hint| self.take_hint(hint)),
             recv(self.drain.orders) -> order => {
                 match order {
                     Ok(order) => self.take_order(order),
