@@ -16,14 +16,6 @@ use crate::spool::Spool;
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::worker::{Reach, Trouble};
 
-/// What the worker thread is told.
-pub(super) enum Order {
-    /// The configuration has changed.
-    Reload(Box<Config>),
-    /// Stop, or look whether to.
-    Stop,
-}
-
 /// What the worker thread says.
 pub(super) enum Note {
     /// It looked through the inbox for the first time: all that was left from before is known.
@@ -50,7 +42,7 @@ pub(super) struct Drain {
     pub(super) config: Config,
     pub(super) once: bool,
     pub(super) shared: Arc<Shared>,
-    pub(super) orders: Receiver<Order>,
+    pub(super) woken: Receiver<()>,
     pub(super) notes: Sender<Note>,
     pub(super) longest_wait: Duration,
 }
@@ -72,9 +64,10 @@ impl Drain {
                     while !self.shared.stopping() && Instant::now() < until {
                         self.shared.beat();
                         let left = until.saturating_duration_since(Instant::now());
-                        match self.orders.recv_timeout(left.min(self.longest_wait)) {
-                            Ok(Order::Reload(config)) => self.config = *config,
-                            Ok(Order::Stop) | Err(_) => {}
+                        // woken or not, the loop looks at what there is
+                        let _ = self.woken.recv_timeout(left.min(self.longest_wait));
+                        if let Some(config) = self.shared.take_offer() {
+                            self.config = config;
                         }
                     }
                     if self.shared.stopping() {

@@ -23,7 +23,7 @@ use crate::spool::{self, Spool};
 use crate::store::sqlite::Options;
 use crate::systemd::Notifier;
 use crate::worker::Trouble;
-use drain::{Drain, Note, Order, Over};
+use drain::{Drain, Note, Over};
 use dump::Dumper;
 use state::{Phase, Shared, State};
 
@@ -106,7 +106,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     );
     let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
     let dumps = start_dumper(&job, &spool).map_err(failed)?;
-    let (order, orders) = bounded(16);
+    let (wake, woken) = bounded(1);
     let (note, notes) = bounded(64);
     let longest_wait = notifier
         .watchdog_interval()
@@ -119,7 +119,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         config: job.config.clone(),
         once: job.once,
         shared: Arc::clone(&shared),
-        orders,
+        woken,
         notes: note,
         longest_wait,
     };
@@ -132,7 +132,9 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
             let _ = end.send(over);
         })
         .map_err(failed)?;
-    let desk = Desk { job, lock, notifier, shared, order, dumps, published: None, dirty: true };
+    let running = job.config.clone();
+    let desk =
+        Desk { job, running, lock, notifier, shared, wake, dumps, published: None, dirty: true };
     let over = desk.serve(asked, &notes, &ended);
     if over.is_ok() {
         // it has said its last word; how it ends cannot matter any more
@@ -172,10 +174,12 @@ fn start_dumper(job: &Job, spool: &Spool) -> io::Result<Sender<()>> {
 /// The main thread: everything that is asked and said goes over it.
 struct Desk {
     job: Job,
+    // as it was last read; what cannot change while it runs stands in `job`
+    running: Config,
     lock: Lock,
     notifier: Notifier,
     shared: Arc<Shared>,
-    order: Sender<Order>,
+    wake: Sender<()>,
     dumps: Sender<()>,
     published: Option<Instant>,
     dirty: bool,
@@ -260,9 +264,9 @@ impl Desk {
                     log::warn!("{key} has changed in the configuration: restart to use it");
                 }
                 log::set_max_level(config.daemon.log.to_level_filter());
-                self.job.config = config.clone();
-                // the worker takes it up at its next step; when it is gone, so is the daemon
-                let _ = self.order.send(Order::Reload(Box::new(config)));
+                self.running = config.clone();
+                self.shared.offer(config);
+                self.wake();
                 log::info!("configuration read again");
             }
             Err(text) => log::error!("{text}; going on with the configuration as it was"),
@@ -277,7 +281,7 @@ impl Desk {
 
     /// No new file; until when to wait for the current one.
     fn stop(&mut self) -> Instant {
-        let grace = self.job.config.daemon.stop_grace();
+        let grace = self.running.daemon.stop_grace();
         log::info!("stopping; the current file has {} ms", grace.as_millis());
         self.notifier.stopping();
         // whatever the unit says of the time for a stop: it is ours to know when it is up
@@ -286,9 +290,14 @@ impl Desk {
         self.dirty = true;
         let by = Instant::now() + grace;
         self.shared.stop(by);
-        // wakes it where it waits; a full channel wakes it too
-        let _ = self.order.try_send(Order::Stop);
+        self.wake();
         by + UNDO_TIME
+    }
+
+    /// Wakes the worker where it waits, and never waits for it: it may have a file in hand for
+    /// hours. A full channel wakes it too, and when it is gone, so is the daemon.
+    fn wake(&self) {
+        let _ = self.wake.try_send(());
     }
 
     fn close(mut self, over: Option<Over>) -> Result<Tally, Stopped> {

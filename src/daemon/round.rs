@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, Sender, select};
 
 use super::backoff::Backoff;
-use super::drain::{Drain, Note, Order, Over};
+use super::drain::{Drain, Note, Over};
 use super::state::Phase;
 use crate::spool::Entry;
 use crate::spool::name::shown;
@@ -318,9 +318,7 @@ impl Round {
         while let Some(hint) = self.watch.as_ref().and_then(Watch::owed) {
             self.take_hint(hint);
         }
-        while let Ok(order) = self.drain.orders.try_recv() {
-            self.take_order(order);
-        }
+        self.take_up_config();
     }
 
     /// Whether it is a reason to look into the inbox.
@@ -343,21 +341,16 @@ impl Round {
         true
     }
 
-    fn take_order(&mut self, order: Order) {
-        match order {
-            Order::Stop => {}
-            Order::Reload(config) => {
-                self.drain.config = *config;
-                let config = &self.drain.config;
-                self.scanner.set_settle(config.inbox.settle());
-                self.scanner.set_order(config.inbox.scan_order());
-                self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
-                self.backoff = Backoff::new(config);
-            }
-        }
+    fn take_up_config(&mut self) {
+        let Some(config) = self.drain.shared.take_offer() else { return };
+        self.scanner.set_settle(config.inbox.settle());
+        self.scanner.set_order(config.inbox.scan_order());
+        self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
+        self.backoff = Backoff::new(&config);
+        self.drain.config = config;
     }
 
-    /// Waits for a hint, an order, or the time to look again.
+    /// Waits for a hint, to be woken, or for the time to look again.
     fn wait(&mut self, scan: &Scan) {
         if self.watch.is_none() && !self.drain.once {
             self.start_watch();
@@ -387,9 +380,9 @@ impl Round {
         let pause = left.min(self.drain.longest_wait);
         select! {
             recv(self.hints) -> hint => !hint.is_ok_and(|hint| self.take_hint(hint)),
-            recv(self.drain.orders) -> order => {
-                match order {
-                    Ok(order) => self.take_order(order),
+            recv(self.drain.woken) -> woken => {
+                match woken {
+                    Ok(()) => self.take_up_config(),
                     // nobody is left to say when to stop
                     Err(_) => self.drain.shared.stop(Instant::now()),
                 }
@@ -400,7 +393,7 @@ impl Round {
     }
 
     /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints
-    /// do not shorten the wait, orders do.
+    /// do not shorten the wait, to be woken does.
     fn back_off(&mut self, trouble: &Trouble) {
         let wait = self.backoff.next();
         self.drain.in_the_way(trouble, wait);
@@ -408,8 +401,8 @@ impl Round {
         while Instant::now() < until && !self.drain.shared.stopping() {
             self.drain.shared.beat();
             let left = until.saturating_duration_since(Instant::now());
-            if let Ok(order) = self.drain.orders.recv_timeout(left.min(self.drain.longest_wait)) {
-                self.take_order(order);
+            if self.drain.woken.recv_timeout(left.min(self.drain.longest_wait)).is_ok() {
+                self.take_up_config();
                 return;
             }
         }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
+
 /// The longest text that is published, in bytes: the whole state has to fit into 4 KiB.
 const MAX_TEXT_BYTES: usize = 1000;
 
@@ -91,6 +93,8 @@ pub(super) struct Shared {
     beat: AtomicU64,
     stop: AtomicU8,
     stop_by: Mutex<Option<Instant>>,
+    // the last configuration that was read and is not taken up yet
+    offer: Mutex<Option<Config>>,
 }
 
 const GO_ON: u8 = 0;
@@ -110,6 +114,16 @@ impl Shared {
 
     pub(super) fn beats(&self) -> u64 {
         self.beat.load(Ordering::Relaxed)
+    }
+
+    /// A configuration, for the worker to take up at its next step. A later one replaces it.
+    pub(super) fn offer(&self, config: Config) {
+        *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+    }
+
+    /// The configuration that was offered since the last time.
+    pub(super) fn take_offer(&self) -> Option<Config> {
+        self.offer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// No new file from now on; the current one may be finished until then.
