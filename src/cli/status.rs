@@ -152,11 +152,12 @@ impl Status {
                 }
                 writeln!(
                     out,
-                    "inbox       ready {}, not ready {}, left alone {}, unreadable for now {}; \
-                     looked through after lost hints: {}{}",
+                    "inbox       ready {}, not ready {}, left alone {}, ignored by name {}, \
+                     unreadable for now {}; looked through after lost hints: {}{}",
                     state.ready,
                     state.not_ready,
                     state.odd,
+                    state.ignored,
                     state.resting,
                     state.rescans,
                     if state.watching { "" } else { "; polling, without a watch" }

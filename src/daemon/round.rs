@@ -176,6 +176,7 @@ impl Round {
         state.ready = (scan.ready.len() + scan.links.len()) as u64;
         state.not_ready = scan.waiting.len() as u64;
         state.odd = scan.odd.len() as u64;
+        state.ignored = scan.ignored as u64;
         drop(state);
         Ok(scan)
     }

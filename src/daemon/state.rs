@@ -74,6 +74,8 @@ pub struct State {
     pub not_ready: u64,
     /// How many things in the inbox are neither read nor moved.
     pub odd: u64,
+    /// How many names in the inbox say that they are not meant yet: left alone.
+    pub ignored: u64,
     /// How many files cannot be read at the moment, and are tried again later.
     pub resting: u64,
     /// How many files it has ingested since it started.
