@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::Where;
 use super::{Exit, Failure, results};
@@ -12,8 +12,8 @@ use crate::engine::Counts;
 use crate::report;
 use crate::spool::lock;
 use crate::spool::name::shown;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Snapshot, SourceRow, Summary};
+use crate::store::sqlite::{Options, SqliteStore};
+use crate::store::{self, Snapshot, SourceRow, Summary};
 
 pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     let spool = at.spool()?;
@@ -22,13 +22,15 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     })?;
     let state = peek.state.as_deref().and_then(|state| serde_json::from_slice(state).ok());
     let db = at.db()?;
-    let snapshot = SqliteStore::snapshot(&db, at.options()?)?;
+    // a store that cannot be read does not hide the daemon, who may be waiting for it
+    let (known, error) = match Known::of(&db, at.options()?) {
+        Ok(known) => (Some(known), None),
+        Err(error) => (None, Some(error)),
+    };
     let status = Status {
         running: peek.held,
         state,
-        summary: snapshot.summary()?,
-        sources: snapshot.sources()?,
-        versions: snapshot.versions()?,
+        known,
         db: shown(db.as_os_str().as_encoded_bytes()),
         db_bytes: bytes(&db),
         wal_bytes: bytes(&with_suffix(&db, "-wal")),
@@ -40,29 +42,34 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         status.text(&mut out)?
     }
     out.flush()?;
-    Ok(status.exit())
+    error.map_or_else(|| Ok(status.exit()), |error| Err(Failure::from(error)))
+}
+
+/// What the store says.
+struct Known {
+    summary: Summary,
+    sources: Vec<SourceRow>,
+    versions: Vec<(String, Counts)>,
 }
 
 /// All that is told.
 struct Status {
     running: bool,
     state: Option<State>,
-    summary: Summary,
-    sources: Vec<SourceRow>,
-    versions: Vec<(String, Counts)>,
+    known: Option<Known>,
     db: String,
     db_bytes: u64,
     wal_bytes: u64,
 }
 
-impl Status {
-    fn exit(&self) -> Exit {
-        let fault = self.state.as_ref().is_some_and(|s| s.fault.is_some() || s.resting > 0);
-        match (self.running, fault) {
-            (false, _) => Exit::Failed,
-            (true, true) => Exit::Again,
-            (true, false) => Exit::Done,
-        }
+impl Known {
+    fn of(db: &Path, options: Options) -> Result<Known, store::Error> {
+        let snapshot = SqliteStore::snapshot(db, options)?;
+        Ok(Known {
+            summary: snapshot.summary()?,
+            sources: snapshot.sources()?,
+            versions: snapshot.versions()?,
+        })
     }
 
     /// The sources that no other is behind: as long as they stand still, so does W.
@@ -72,14 +79,11 @@ impl Status {
         self.sources.iter().filter(slowest).collect()
     }
 
-    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn members(&self) -> Value {
         let names = self.held_back_by().iter().map(|s| s.source.as_str()).collect::<Vec<_>>();
-        let versions: serde_json::Map<String, serde_json::Value> =
+        let versions: serde_json::Map<String, Value> =
             self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))).collect();
-        let status = json!({
-            "running": self.running,
-            "healthy": self.exit() == Exit::Done,
-            "daemon": self.state,
+        json!({
             "watermark_ms": self.summary.watermark_ms,
             "max_timestamp_ms": self.summary.max_timestamp_ms,
             "held_back_by": names,
@@ -93,15 +97,10 @@ impl Status {
             "late_kept": self.summary.late_kept,
             "held": self.summary.held,
             "producer_versions": versions,
-            "db": self.db,
-            "db_bytes": self.db_bytes,
-            "wal_bytes": self.wal_bytes,
-        });
-        writeln!(out, "{status}")
+        })
     }
 
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.daemon_text(out)?;
         let summary = &self.summary;
         writeln!(
             out,
@@ -131,6 +130,41 @@ impl Status {
         for (version, counts) in &self.versions {
             let version = shown(version.as_bytes());
             writeln!(out, "version     {version}: {counts}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Status {
+    fn exit(&self) -> Exit {
+        let fault = self.state.as_ref().is_some_and(|s| s.fault.is_some() || s.resting > 0);
+        match (self.running, fault) {
+            (false, _) => Exit::Failed,
+            (true, true) => Exit::Again,
+            (true, false) => Exit::Done,
+        }
+    }
+
+    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut status = json!({
+            "running": self.running,
+            "healthy": self.known.is_some() && self.exit() == Exit::Done,
+            "daemon": self.state,
+            "db": self.db,
+            "db_bytes": self.db_bytes,
+            "wal_bytes": self.wal_bytes,
+        });
+        let known = self.known.as_ref().map(Known::members);
+        if let (Some(status), Some(Value::Object(known))) = (status.as_object_mut(), known) {
+            status.extend(known);
+        }
+        writeln!(out, "{status}")
+    }
+
+    fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.daemon_text(out)?;
+        if let Some(known) = &self.known {
+            known.text(out)?;
         }
         let (db, wal) = (report::grouped(self.db_bytes), report::grouped(self.wal_bytes));
         writeln!(out, "store       {}: {db} bytes, {wal} more in its log", self.db)
