@@ -5,4 +5,5 @@
 
 mod architecture;
 mod example;
+mod scenarios;
 mod world;
