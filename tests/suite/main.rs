@@ -5,5 +5,8 @@
 
 mod architecture;
 mod example;
+mod model;
+mod observed;
+mod random;
 mod scenarios;
 mod world;

@@ -1,0 +1,520 @@
+//! Random histories, against the model: through the library with each store, and through the real
+//! binary.
+//!
+//! `WINDOWFLOW_SEED=N` plays one history again, `WINDOWFLOW_ROUNDS=N` plays N times as many.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use windowflow::clock::Clock;
+use windowflow::decode::Limits;
+use windowflow::engine::settings::{LatePolicy, LateRule};
+use windowflow::ingest::{self, AdvanceError, Ended, Ingest, Mode, Unwatched};
+use windowflow::store::memory::MemoryStore;
+use windowflow::store::sqlite::{Options, SqliteStore};
+use windowflow::store::{Delivery, Store};
+
+use crate::model::{Answer, Counts, Event, Model, Refusal, Settings, State};
+use crate::observed::{self, difference};
+use crate::world::World;
+
+/// The time of day in all of them.
+const NOW_MS: i64 = 50_000_000;
+
+/// Numbers from a seed (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: i64) -> i64 {
+        (self.next() % bound as u64) as i64
+    }
+
+    fn one_in(&mut self, bound: i64) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn of<'o, T>(&mut self, options: &'o [T]) -> &'o T {
+        &options[self.below(options.len() as i64) as usize]
+    }
+}
+
+/// What happens to a store.
+#[derive(Clone, Debug)]
+enum Step {
+    Event(Event),
+    Advance(i64),
+}
+
+/// How events are drawn.
+struct Draw {
+    random: Random,
+    settings: Settings,
+    earlier: Vec<Event>,
+    time_ms: i64,
+    huge: bool,
+    /// How far events are out of order, in ms.
+    spread_ms: i64,
+    advances: bool,
+}
+
+const KEYS: [&str; 7] = ["checkout", "search", "a\0b", "a", "ключ", "\"quoted\"\n", " "];
+const SOURCES: [&str; 4] = ["press-1", "press-2", "default", "slow"];
+
+impl Draw {
+    fn new(seed: u64) -> Draw {
+        let mut random = Random(seed);
+        let window_ms = *random.of(&[1, 7, 1000, 1000, 60_000]);
+        let lateness_ms = *random.of(&[0, 0, 1, 500, 5000]);
+        let settings = Settings {
+            strict: random.one_in(2),
+            aside: !random.one_in(3),
+            max_future_ms: *random.of(&[Some(86_400_000), Some(0), Some(1000), None]),
+            dedup_horizon_ms: *random.of(&[None, None, Some(0), Some(3000)]),
+            ..Settings::new(window_ms, lateness_ms)
+        };
+        // a horizon is at least a window and the lateness
+        let least_ms = window_ms + lateness_ms;
+        let dedup_horizon_ms = settings.dedup_horizon_ms.map(|more_ms| least_ms + more_ms);
+        let spread_ms = 1 + *random.of(&[0, lateness_ms, 2 * (window_ms + lateness_ms)]);
+        Draw {
+            settings: Settings { dedup_horizon_ms, ..settings },
+            earlier: Vec::new(),
+            time_ms: 0,
+            huge: random.one_in(2),
+            spread_ms,
+            advances: true,
+            random,
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        if self.advances && self.random.one_in(150) {
+            let near_ms = self.time_ms - self.settings.lateness_ms;
+            return Step::Advance((near_ms + self.random.below(800) - 400).max(0));
+        }
+        let event = match self.random.below(20) {
+            0..=2 if !self.earlier.is_empty() => self.again(),
+            _ => self.new_event(),
+        };
+        Step::Event(event)
+    }
+
+    fn again(&mut self) -> Event {
+        let back = self.earlier.len().min(*self.random.of(&[5, 500, 100_000]));
+        let at = self.earlier.len() - 1 - self.random.below(back as i64) as usize;
+        let mut event = self.earlier[at].clone();
+        // another source is no contradiction
+        event.source = self.source();
+        match self.random.below(60) {
+            0 => event.value = event.value.wrapping_add(1),
+            1 => event.timestamp_ms += 1,
+            2 => event.key.push('!'),
+            _ => {}
+        }
+        event
+    }
+
+    fn source(&mut self) -> Option<String> {
+        let named = self.random.one_in(3);
+        // the slow one comes late, and rarely
+        let known = if self.random.one_in(20) { 4 } else { 3 };
+        named.then(|| (*self.random.of(&SOURCES[..known])).to_owned())
+    }
+
+    fn new_event(&mut self) -> Event {
+        self.time_ms += self.random.below(1 + self.settings.window_ms.min(1000) / 4);
+        let late_ms = if self.random.one_in(30) { 10 * self.spread_ms } else { self.spread_ms };
+        let mut timestamp_ms = (self.time_ms - self.random.below(late_ms)).max(0);
+        if self.random.one_in(10) {
+            timestamp_ms -= timestamp_ms % self.settings.window_ms;
+        }
+        if let Some(max_future_ms) = self.settings.max_future_ms
+            && self.random.one_in(100)
+        {
+            timestamp_ms = NOW_MS + max_future_ms + 1 + self.random.below(2) * 1_000_000;
+        }
+        let small = self.random.below(201) - 100;
+        let huge = [i64::MAX, i64::MIN, i64::MAX / 2, i64::MIN / 2, 1, -1, 0];
+        let value = match self.huge && self.random.one_in(4) {
+            true => *self.random.of(&huge),
+            false => small,
+        };
+        let event = Event {
+            id: format!("{}-{}", self.random.of(&KEYS), self.earlier.len()),
+            key: (*self.random.of(&KEYS[..6])).to_owned(),
+            timestamp_ms,
+            value,
+            source: self.source(),
+        };
+        self.earlier.push(event.clone());
+        event
+    }
+}
+
+/// A store that is tested, through the library.
+enum Real {
+    Sqlite { store: Option<SqliteStore>, path: PathBuf, _folder: tempfile::TempDir },
+    Memory(MemoryStore),
+}
+
+const CLOCK: Clock = Clock::Fixed(NOW_MS);
+
+fn options() -> Options {
+    Options { clock: CLOCK, ..Options::default() }
+}
+
+impl Real {
+    fn sqlite(settings: Settings) -> Real {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let (store, _) = SqliteStore::create(&path, product(settings), options()).unwrap();
+        Real::Sqlite { store: Some(store), path, _folder: folder }
+    }
+
+    fn memory(settings: Settings) -> Real {
+        Real::Memory(MemoryStore::new(product(settings), CLOCK))
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        match self {
+            Real::Sqlite { store, .. } => store.as_mut().unwrap(),
+            Real::Memory(store) => store,
+        }
+    }
+
+    fn ingest(&mut self, text: &str) -> Result<Answer, Refusal> {
+        let delivery = Delivery::fresh("a file".into(), "default".into()).unwrap();
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits: Limits::default(),
+            mode: Mode::Commit,
+            now_ms: NOW_MS,
+        };
+        match ingest.run(self.store(), text.as_bytes(), &mut Unwatched).unwrap() {
+            Ended::Committed(committed) => Ok(Answer {
+                counts: committed.counts.into(),
+                watermark_ms: committed.watermark_ms,
+                windows_closed: committed.windows_closed,
+            }),
+            Ended::Refused(refused) => {
+                self.store().record_refusal(&refused.receipt()).unwrap();
+                Err((refused.refusal.code.name(), refused.refusal.event_index.unwrap()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn advance(&mut self, to_ms: i64) -> Option<u64> {
+        let delivery = Delivery::fresh("advance".into(), "default".into()).unwrap();
+        match ingest::advance(self.store(), &delivery, to_ms, "a test", None) {
+            Ok(committed) => Some(committed.map_or(0, |committed| committed.windows_closed)),
+            Err(AdvanceError::Behind { .. }) => None,
+            Err(AdvanceError::Store(error)) => panic!("{error}"),
+        }
+    }
+
+    fn state(&self) -> State {
+        match self {
+            Real::Sqlite { path, .. } => {
+                State::of_snapshot(&SqliteStore::snapshot(path, &options()).unwrap())
+            }
+            Real::Memory(store) => State::of_snapshot(&store.snapshot()),
+        }
+    }
+
+    /// As after the end of the process and the begin of another.
+    fn reopen(&mut self) {
+        if let Real::Sqlite { store, path, .. } = self {
+            drop(store.take());
+            *store = Some(SqliteStore::open(path, options()).unwrap());
+        }
+    }
+}
+
+fn product(settings: Settings) -> windowflow::engine::settings::Settings {
+    let rule = if settings.strict { LateRule::Event } else { LateRule::Window };
+    let policy = if settings.aside { LatePolicy::Aside } else { LatePolicy::Drop };
+    windowflow::engine::settings::Settings::new(settings.window_ms, settings.lateness_ms)
+        .unwrap()
+        .with_late(rule, policy)
+        .with_max_future_ms(settings.max_future_ms)
+        .unwrap()
+        .with_dedup_horizon_ms(settings.dedup_horizon_ms)
+        .unwrap()
+}
+
+/// Plays each of some histories; says which seed it was when one fails.
+fn each_seed(rounds: u64, play: fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    if let Some(seed) = number("WINDOWFLOW_SEED") {
+        return play(seed);
+    }
+    for seed in 0..rounds * number("WINDOWFLOW_ROUNDS").unwrap_or(1) {
+        if let Err(panic) = std::panic::catch_unwind(|| play(seed)) {
+            println!("play it again with WINDOWFLOW_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn histories_hold_all_that_can_happen() {
+    let (mut counts, mut refused) = (Counts::default(), BTreeMap::<&str, u32>::new());
+    let mut behind = 0;
+    for seed in 0..30 {
+        let mut draw = Draw::new(seed);
+        let mut model = Model::new(draw.settings);
+        for _ in 0..800 {
+            match draw.step() {
+                Step::Event(event) => {
+                    if let Err((code, _)) = model.ingest("default", &[event], NOW_MS) {
+                        *refused.entry(code).or_default() += 1;
+                    }
+                }
+                Step::Advance(to_ms) => behind += u32::from(model.advance(to_ms).is_none()),
+            }
+        }
+        counts.accepted += model.state.counts.accepted;
+        counts.late += model.state.counts.late;
+        counts.duplicate += model.state.counts.duplicate;
+        counts.future += model.state.counts.future;
+        counts.expired += model.state.counts.expired;
+    }
+    let Counts { accepted, late, duplicate, future, expired } = counts;
+    let least = accepted.min(late).min(duplicate).min(expired);
+    assert!(least > 500 && accepted > 5000 && future > 50, "{counts:?}");
+    assert!(refused["conflict"] > 50 && refused["overflow"] > 50 && behind > 10, "{refused:?}");
+}
+
+#[test]
+fn random_batches_do_what_the_model_does_in_sqlite() {
+    each_seed(30, |seed| play_batches(seed, 800, Real::sqlite));
+}
+
+#[test]
+fn random_batches_do_what_the_model_does_in_memory() {
+    each_seed(60, |seed| play_batches(seed, 800, Real::memory));
+}
+
+#[test]
+fn random_large_batches_do_what_the_model_does() {
+    each_seed(3, |seed| play_batches(1000 + seed, 20_000, Real::sqlite));
+}
+
+/// Batches of random sizes, some of which are to be refused: those must change nothing.
+fn play_batches(seed: u64, events: usize, make: fn(Settings) -> Real) {
+    let mut draw = Draw::new(seed);
+    let mut model = Model::new(draw.settings);
+    let mut real = make(draw.settings);
+    let mut batch = Vec::new();
+    for drawn in 0..events {
+        let largest = if events > 10_000 { 9000 } else { 60 };
+        match draw.step() {
+            Step::Event(event) => batch.push(event),
+            Step::Advance(to_ms) => {
+                assert_eq!(real.advance(to_ms), model.advance(to_ms), "advance {to_ms}");
+            }
+        }
+        let full = draw.random.one_in(largest / 2) || drawn + 1 == events;
+        if batch.is_empty() || !full {
+            continue;
+        }
+        let text = match draw.random.one_in(2) {
+            true => observed::array(&batch),
+            false => observed::ndjson(&batch),
+        };
+        let expected = model.ingest("default", &batch, NOW_MS);
+        assert_eq!(real.ingest(&text), expected, "after {drawn} events, for\n{text:.10000}");
+        if expected.is_err() || draw.random.one_in(10) {
+            assert_same(&real.state(), &model.state);
+        }
+        if draw.random.one_in(15) {
+            real.reopen();
+        }
+        batch.clear();
+    }
+    assert_same(&real.state(), &model.state);
+}
+
+fn assert_same(found: &State, expected: &State) {
+    assert!(found == expected, "{}", difference(found, expected));
+}
+
+#[test]
+fn the_same_events_give_the_same_however_they_are_cut() {
+    each_seed(8, |seed| play_cuts(seed, 300, &[1, 2, 50, i64::MAX], Real::memory));
+    each_seed(3, |seed| play_cuts(100 + seed, 300, &[1, 2, 50, i64::MAX], Real::sqlite));
+    // so that a batch is judged in several chunks
+    each_seed(2, |seed| play_cuts(200 + seed, 10_000, &[200, i64::MAX], Real::sqlite));
+}
+
+/// One batch, one event a batch, and anything in between.
+fn play_cuts(seed: u64, events: usize, cuts: &[i64], make: fn(Settings) -> Real) {
+    let mut draw = Draw::new(seed);
+    // without advances in between, which would cut by themselves
+    draw.advances = events < 10_000;
+    let mut model = Model::new(draw.settings);
+    // what one event a batch takes in, so that no cut is refused
+    let mut steps = Vec::new();
+    while steps.len() < events {
+        let step = draw.step();
+        let kept = match &step {
+            Step::Event(event) => {
+                model.ingest("default", std::slice::from_ref(event), NOW_MS).is_ok()
+            }
+            Step::Advance(to_ms) => model.advance(*to_ms).is_some(),
+        };
+        steps.extend(kept.then_some(step));
+    }
+    for cut in cuts {
+        let mut real = make(draw.settings);
+        let mut batch = Vec::new();
+        let mut give = |real: &mut Real, batch: &mut Vec<Event>| {
+            if !batch.is_empty() {
+                real.ingest(&observed::ndjson(batch)).unwrap();
+                batch.clear();
+            }
+        };
+        for step in &steps {
+            match step {
+                Step::Event(event) => batch.push(event.clone()),
+                Step::Advance(to_ms) => {
+                    give(&mut real, &mut batch);
+                    real.advance(*to_ms).unwrap();
+                }
+            }
+            if draw.random.one_in(*cut) {
+                give(&mut real, &mut batch);
+            }
+        }
+        give(&mut real, &mut batch);
+        assert_same(&real.state(), &model.state);
+    }
+}
+
+#[test]
+fn replaying_all_that_was_committed_changes_no_total() {
+    each_seed(6, |seed| {
+        let mut draw = Draw::new(300 + seed);
+        let mut real = Real::sqlite(draw.settings);
+        let mut committed = Vec::new();
+        for _ in 0..40 {
+            let steps = (0..20).map(|_| draw.step());
+            let batch = steps.filter_map(|step| match step {
+                Step::Event(event) => Some(event),
+                Step::Advance(_) => None,
+            });
+            let text = observed::ndjson(&batch.collect::<Vec<_>>());
+            if real.ingest(&text).is_ok() {
+                committed.push(text);
+            }
+        }
+        let before = real.state();
+        assert!(before.counts.accepted > 50, "{:?}", before.counts);
+        for text in committed.iter().chain(committed.iter().rev()) {
+            let answer = real.ingest(text).unwrap();
+            assert_eq!((answer.counts.accepted, answer.counts.late), (0, 0));
+        }
+        let after = State { counts: before.counts, ..real.state() };
+        assert_same(&after, &before);
+    });
+}
+
+#[test]
+fn random_histories_through_the_binary() {
+    each_seed(4, |seed| {
+        let mut draw = binary_draw(400 + seed);
+        let settings = draw.settings;
+        let world = world(settings);
+        let mut model = Model::new(settings);
+        for number in 0..25 {
+            let batch = batch(&mut draw, 40);
+            let name = format!("{number:03}.json");
+            std::fs::write(world.root().join(&name), observed::array(&batch)).unwrap();
+            let ran = world.run(&["ingest", "--json", &name]);
+            match model.ingest("default", &batch, now_of_day_ms()) {
+                Ok(expected) => {
+                    assert_eq!(observed::answer(&ran.ok().json()), expected, "{}", world.told());
+                }
+                Err((code, index)) => {
+                    let refused = ran.exits(65).json();
+                    assert_eq!(refused["code"], code, "{refused}");
+                    assert_eq!(refused["event_index"], index, "{refused}");
+                }
+            }
+            if draw.random.one_in(4) {
+                let to_ms = model.state.watermark_ms + draw.random.below(1500) - 300;
+                let ran = world.run(&["advance", &to_ms.max(0).to_string(), "--json"]);
+                match model.advance(to_ms.max(0)) {
+                    Some(closed) => assert_eq!(ran.ok().json()["windows_closed"], closed),
+                    None => drop(ran.exits(2)),
+                }
+            }
+        }
+        observed::assert_report(&world.report(), &model, &|| world.told());
+    });
+}
+
+#[test]
+fn random_histories_through_the_daemon() {
+    each_seed(3, |seed| {
+        let mut draw = binary_draw(500 + seed);
+        let settings = draw.settings;
+        let world = world(settings);
+        let mut model = Model::new(settings);
+        let mut failed = Vec::new();
+        for number in 0..60 {
+            let batch = batch(&mut draw, 30);
+            let name = format!("{number:03}.ndjson");
+            world.drop_in(&name, observed::ndjson(&batch));
+            if let Err((code, _)) = model.ingest("default", &batch, now_of_day_ms()) {
+                failed.push((name, code));
+            }
+        }
+        world.drain().exits(if failed.is_empty() { 0 } else { 65 });
+        for (name, code) in &failed {
+            assert_eq!(world.reason(name)["code"], *code, "{name}");
+        }
+        assert_eq!(world.names("done").len(), 60 - failed.len(), "{}", world.told());
+        observed::assert_report(&world.report(), &model, &|| world.told());
+    });
+}
+
+/// As it can be set up by `init`: the guard is a day, nothing is forgotten.
+fn binary_draw(seed: u64) -> Draw {
+    let mut draw = Draw::new(seed);
+    draw.settings.max_future_ms = None;
+    draw.settings.dedup_horizon_ms = None;
+    draw
+}
+
+fn world(settings: Settings) -> World {
+    let world = World::new();
+    let rule = if settings.strict { "event" } else { "window" };
+    let policy = if settings.aside { "aside" } else { "drop" };
+    let more = ["--late-rule", rule, "--late-policy", policy];
+    world.init(settings.window_ms, settings.lateness_ms, &more);
+    world
+}
+
+fn batch(draw: &mut Draw, most: i64) -> Vec<Event> {
+    let steps: Vec<Step> = (0..=draw.random.below(most)).map(|_| draw.step()).collect();
+    let events = steps.into_iter().filter_map(|step| match step {
+        Step::Event(event) => Some(event),
+        Step::Advance(_) => None,
+    });
+    events.collect()
+}
+
+/// The events of these tests lie decades behind it.
+fn now_of_day_ms() -> i64 {
+    Clock::System.now_ms()
+}
