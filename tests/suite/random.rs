@@ -224,7 +224,7 @@ impl Real {
     fn state(&self) -> State {
         match self {
             Real::Sqlite { path, .. } => {
-                State::of_snapshot(&SqliteStore::snapshot(path, &options()).unwrap())
+                State::of_snapshot(&SqliteStore::snapshot(path, options()).unwrap())
             }
             Real::Memory(store) => State::of_snapshot(&store.snapshot()),
         }
@@ -377,7 +377,7 @@ fn play_cuts(seed: u64, events: usize, cuts: &[i64], make: fn(Settings) -> Real)
     for cut in cuts {
         let mut real = make(draw.settings);
         let mut batch = Vec::new();
-        let mut give = |real: &mut Real, batch: &mut Vec<Event>| {
+        let give = |real: &mut Real, batch: &mut Vec<Event>| {
             if !batch.is_empty() {
                 real.ingest(&observed::ndjson(batch)).unwrap();
                 batch.clear();
