@@ -5,8 +5,11 @@
 
 mod architecture;
 mod example;
+mod faults;
+mod field;
 mod model;
 mod observed;
 mod random;
 mod scenarios;
+mod together;
 mod world;

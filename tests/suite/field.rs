@@ -1,0 +1,169 @@
+//! Cases from the field that need files of other than text, or the daemon's folders.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::Stdio;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::model::{Event, Model, Settings};
+use crate::observed::{array, assert_report, ndjson};
+use crate::world::World;
+
+fn events(name: &str, count: i64) -> Vec<Event> {
+    (0..count).map(|n| Event::new(format!("{name}-{n}"), "k", n * 10, n)).collect()
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd_frame(text: &str) -> Vec<u8> {
+    zstd::encode_all(text.as_bytes(), 3).unwrap()
+}
+
+/// Case 49, for gzip and zstd, whatever the name.
+#[test]
+fn all_members_of_compressed_data_are_read() {
+    let world = World::with_store(1000, 500);
+    let mut model = Model::new(Settings::new(1000, 500));
+    let (a, b, c) = (events("a", 10), events("b", 20), events("c", 5));
+    let joined = |parts: [Vec<u8>; 2]| parts.concat();
+    world.drop_in("1.ndjson.gz", joined([gzip(&ndjson(&a)), gzip(&ndjson(&b))]));
+    let more = (events("d", 10), events("e", 20));
+    world.drop_in("2.zst", joined([zstd_frame(&ndjson(&more.0)), zstd_frame(&ndjson(&more.1))]));
+    // one array over two members, under a name that says nothing
+    let text = array(&c);
+    let (head, tail) = text.split_at(text.len() / 2);
+    world.drop_in("3", joined([gzip(head), gzip(tail)]));
+    world.drain().ok();
+    for (batch, count) in [([&a[..], &b].concat(), 30), ([more.0, more.1].concat(), 30), (c, 5)] {
+        let answer = model.ingest("default", &batch, 0).unwrap();
+        assert_eq!(answer.counts.accepted, count);
+    }
+    assert_report(&world.report(), &model, &|| world.told());
+}
+
+/// Cases 37, 38, 40, 46, 50, P1 and P6: nothing of a bad file counts, and the good ones go on.
+#[test]
+fn bad_files_fail_whole_with_their_reason_and_the_others_go_on() {
+    let world = World::with_store(1000, 500);
+    let mut model = Model::new(Settings::new(1000, 500));
+    let good = events("good", 9);
+    let with = |bad: &str| format!("{}{bad}\n", ndjson(&good));
+    let value = |value: &str| {
+        with(&format!(r#"{{"id": "x", "key": "k", "timestamp_ms": 1, "value": {value}}}"#))
+    };
+    let one = array(&good);
+    let whole = gzip(&one);
+    let mut wrong_sum = whole.clone();
+    let at = wrong_sum.len() - 8;
+    wrong_sum[at] ^= 1;
+    let cut = whole[..whole.len() - 5].to_vec();
+    let bad: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", Vec::new(), "empty"),
+        ("field-twice", value(r#"1, "value": 2"#).into(), "duplicate_field"),
+        ("point", value("12.0").into(), "wrong_type"),
+        ("exponent", value("1e3").into(), "wrong_type"),
+        ("minus-zero", value("-0").into(), "wrong_type"),
+        ("huge", value("1e400").into(), "wrong_type"),
+        ("surrogate", value(r#"1, "source": "\ud800""#).into(), "bad_json"),
+        ("two-arrays", format!("{one}{one}").into(), "trailing_data"),
+        ("two-lines", format!("{one}\n{one}").into(), "trailing_data"),
+        ("as-array", br#"[["a","k",1,2]]"#.to_vec(), "wrong_type"),
+        ("gz-and-more.gz", [&whole[..], b"0123456789"].concat(), "bad_compression"),
+        ("gz-cut.gz", cut, "truncated"),
+        ("gz-sum.gz", wrong_sum, "bad_compression"),
+    ];
+    for (number, (name, content, _)) in bad.iter().enumerate() {
+        world.drop_in(name, content);
+        world.drop_in(format!("{name}-good"), ndjson(&events(&format!("g{number}"), 3)));
+        model.ingest("default", &events(&format!("g{number}"), 3), 0).unwrap();
+    }
+    let daemon = world.daemon();
+    world.until_drained();
+    daemon.stop();
+    for (name, content, code) in &bad {
+        let reason = world.reason(name);
+        assert_eq!(reason["code"], *code, "{reason}");
+        assert_eq!(reason["file"], *name, "{reason}");
+        assert_eq!(reason["bytes"], content.len(), "{reason}");
+        assert_eq!(reason["sha256"].as_str().map(str::len), Some(64), "{reason}");
+        let kept = std::fs::read(world.spool().join("failed").join(name)).unwrap();
+        assert!(kept == *content, "{name} is not what was dropped");
+        if ["duplicate_field", "wrong_type"].contains(code) && *name != "as-array" {
+            assert_eq!((&reason["event_index"], &reason["field"]), (&9.into(), &"value".into()));
+        }
+    }
+    let hint = world.reason("empty")["hint"].to_string();
+    assert!(hint.contains("empty: did the sender run out of room?"), "{hint}");
+    assert_eq!(world.names("failed").len(), 2 * bad.len(), "{}", world.told());
+    assert_eq!(world.names("done").len(), bad.len(), "{}", world.told());
+    assert_report(&world.report(), &model, &|| world.told());
+}
+
+/// Each file of one command is a batch of its own: what is refused or missing stops no other.
+#[test]
+fn several_files_by_hand_are_several_batches() {
+    let world = World::with_store(1000, 500);
+    let write = |name: &str, text: &str| std::fs::write(world.root().join(name), text).unwrap();
+    write("a", &ndjson(&events("a", 3)));
+    write("bad", "[{}]");
+    write("b", &array(&events("b", 4)));
+    let refused = world.run(&["ingest", "--json", "a", "bad", "b"]).exits(65).json_lines();
+    let shown: Vec<_> = refused.iter().map(|line| (&line["file"], &line["accepted"])).collect();
+    let null = serde_json::Value::Null;
+    assert_eq!(shown, [(&"a".into(), &3.into()), (&"bad".into(), &null), (&"b".into(), &4.into())]);
+    write("c", &ndjson(&events("c", 5)));
+    let missing = world.run(&["ingest", "--json", "nowhere", "c"]).exits(66);
+    assert_eq!(missing.json()["accepted"], 5);
+    assert!(missing.err.contains("nowhere"), "{}", missing.err);
+    assert_eq!(world.report()["totals"]["accepted"], 12);
+}
+
+/// Case 41: an id with a NUL stays itself, and the files after it go through.
+#[test]
+fn a_nul_in_an_id_harms_nothing() {
+    let world = World::with_store(1000, 500);
+    let mut model = Model::new(Settings::new(1000, 500));
+    let nul = [Event::new("a\0b", "k\0", 1, 1), Event::new("a", "k", 1, 2)];
+    world.drop_in("00", array(&nul));
+    model.ingest("default", &nul, 0).unwrap();
+    for number in 1..=50 {
+        let batch = events(&format!("n{number}"), 2);
+        world.drop_in(format!("{number:02}"), ndjson(&batch));
+        model.ingest("default", &batch, 0).unwrap();
+    }
+    world.drain().ok();
+    assert_report(&world.report(), &model, &|| world.told());
+    let text = world.run(&["report"]).ok().out;
+    assert!(!text.contains('\0'), "{text}");
+}
+
+/// Case 106: who closes the pipe has read enough.
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let world = World::with_store(10, 0);
+    let many: Vec<Event> =
+        (0..20_000).map(|n| Event::new(format!("e{n}"), "k", n * 10, 1)).collect();
+    let late = (0..10_000).map(|n| Event::new(format!("l{n}"), "k", 5, 1));
+    let all: Vec<Event> = many.into_iter().chain(late).collect();
+    std::fs::write(world.root().join("many"), ndjson(&all)).unwrap();
+    world.run(&["ingest", "many"]).ok();
+    let csv = ["report", "--format", "csv"];
+    for args in [&["report"][..], &["report", "--json"], &csv, &["late"], &["late", "--json"]] {
+        let mut command = world.command(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut head = BufReader::with_capacity(64, child.stdout.take().unwrap());
+        head.read_line(&mut line).unwrap();
+        drop(head);
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let status = child.wait().unwrap();
+        assert!(!line.is_empty(), "{args:?}");
+        assert_eq!((status.code(), said.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
