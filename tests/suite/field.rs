@@ -104,6 +104,27 @@ fn bad_files_fail_whole_with_their_reason_and_the_others_go_on() {
     assert_report(&world.report(), &model, &|| world.told());
 }
 
+/// What unpacks to more than is allowed is refused before it fills anything.
+#[test]
+fn what_inflates_too_far_is_refused() {
+    let world = World::with_store(1000, 500);
+    let config = world.root().join("small.toml");
+    std::fs::write(&config, "[limits]\nmax_inflated_bytes = 1000000\n").unwrap();
+    let config = config.to_str().unwrap();
+    // of the same size when unpacked, to the byte: one fits, the other is a byte too long
+    let padded = |bytes: usize| format!("[{}]", " ".repeat(bytes - 2));
+    for (name, bytes) in [("fits.gz", 1_000_000), ("one-more.gz", 1_000_001)] {
+        std::fs::write(world.root().join(name), gzip(&padded(bytes))).unwrap();
+    }
+    std::fs::write(world.root().join("far.zst"), zstd_frame(&padded(50_000_000))).unwrap();
+    world.run(&["--config", config, "ingest", "fits.gz"]).ok();
+    for name in ["one-more.gz", "far.zst"] {
+        let refused = world.run(&["--config", config, "ingest", "--json", name]).exits(65).json();
+        assert_eq!(refused["code"], "inflates_too_far", "{refused}");
+        world.run(&["ingest", name]).ok();
+    }
+}
+
 /// Each file of one command is a batch of its own: what is refused or missing stops no other.
 #[test]
 fn several_files_by_hand_are_several_batches() {

@@ -10,6 +10,7 @@
 //! | `check NAME [ARGS]` | the same for `check` |
 //! | `report`, `late`, `sources [ARGS]` | the JSON form, in short |
 //! | `text [ARGS]` | the windows of the report as text |
+//! | `file NAME` | makes a file of another kind |
 //! | `replay` | every `ingest` so far again, in order |
 //! | `$ ARGS` | any other command as it is; what stands under it goes to its standard input |
 //!
@@ -163,6 +164,10 @@ impl Stage {
                     self.ingested.push(args.clone());
                 }
                 self.batch(&args, &mut answer);
+            }
+            "file" => {
+                let bytes = command.given.iter().flat_map(|line| raw(line, true));
+                fs::write(self.world.root().join(words[1]), bytes.collect::<Vec<u8>>()).unwrap();
             }
             "replay" => {
                 for args in &self.ingested {
