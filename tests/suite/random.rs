@@ -308,6 +308,27 @@ fn random_large_batches_do_what_the_model_does() {
     each_seed(3, |seed| play_batches(1000 + seed, 20_000, Real::sqlite));
 }
 
+/// Exactly as far ahead as may be is accepted, a millisecond more is held.
+#[test]
+fn the_guard_against_the_future_begins_a_millisecond_behind_its_bound() {
+    for max_future_ms in [Some(0), Some(1000), None] {
+        let settings = Settings { max_future_ms, ..Settings::new(1000, 0) };
+        let bound_ms = NOW_MS + max_future_ms.unwrap_or(0);
+        let batch = [
+            Event::new("behind", "k", bound_ms + 1, 1),
+            Event::new("at", "k", bound_ms, 1),
+            Event::new("last", "k", 253_402_300_799_999, 1),
+        ];
+        let mut model = Model::new(settings);
+        let expected = model.ingest("default", &batch, NOW_MS).unwrap();
+        assert_eq!(expected.counts.future, if max_future_ms.is_some() { 2 } else { 0 });
+        for mut real in [Real::sqlite(settings), Real::memory(settings)] {
+            assert_eq!(real.ingest(&observed::ndjson(&batch)), Ok(expected));
+            assert_same(&real.state(), &model.state);
+        }
+    }
+}
+
 /// Batches of random sizes, some of which are to be refused: those must change nothing.
 fn play_batches(seed: u64, events: usize, make: fn(Settings) -> Real) {
     let mut draw = Draw::new(seed);
