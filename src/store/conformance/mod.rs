@@ -20,6 +20,7 @@ pub(crate) fn conformance(subject: &impl Subject) {
     progress::a_delivery_is_known_once_it_is_in(subject);
     progress::an_operator_sets_the_watermark(subject);
     progress::sources_are_told_apart(subject);
+    progress::of_two_recorded_with_one_id_the_last_stays(subject);
     progress::a_snapshot_stands_still(subject);
     progress::versions_are_counted(subject);
     bounds::an_overflow_names_every_window(subject);

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::engine::totals::Totals;
-use crate::engine::{Changes, Counts, Fact, Move, Seen};
+use crate::engine::{Changes, Counts, Fact, Move, Seen, SourceChange};
 use crate::event::Chunk;
 use crate::store::{Batch, Begun, Committed, Receipt, Store};
 
@@ -225,6 +225,26 @@ pub(super) fn sources_are_told_apart(subject: &impl Subject) {
     deliver(&mut store, 4, &[ev("d", "k", 4500, 1).from("fast")]);
     let fast = &subject.dump(&store).sources[2];
     assert_eq!((fast.max_timestamp_ms, fast.counts.accepted), (Some(5000), 2));
+    let mut batch = open(&mut store, 5);
+    for max_timestamp_ms in [None, Some(3), Some(700), None] {
+        let source = "slow".to_owned();
+        let change = SourceChange { source, max_timestamp_ms, counts: Counts::default() };
+        let changes = Changes { sources: vec![change], ..Changes::default() };
+        batch.apply(&Chunk::default(), &changes).unwrap();
+        assert_eq!(asked(&mut batch, &["slow"]).0, [Some(700)]);
+    }
+}
+
+pub(super) fn of_two_recorded_with_one_id_the_last_stays(subject: &impl Subject) {
+    let mut store = subject.make(settings());
+    let mut batch = open(&mut store, 1);
+    let twice = chunk(0, &[ev("a", "k", 1, 1), ev("b", "k", 1, 1), ev("a", "k", 9, 1)]);
+    batch.apply(&twice, &Changes { recorded: vec![0, 1, 2], ..Changes::default() }).unwrap();
+    let mut facts = Vec::new();
+    batch.facts(&chunk(3, &[ev("a", "k", 9, 1)]), &mut facts).unwrap();
+    let batch = batch.number();
+    let last = Seen { batch, event_index: 2, timestamp_ms: 9, same_payload: true };
+    assert_eq!(facts, [Fact::Seen(last)]);
 }
 
 pub(super) fn a_snapshot_stands_still(subject: &impl Subject) {

@@ -81,7 +81,6 @@ impl Batch for SqliteBatch<'_> {
     }
 
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error> {
-        let now_ms = self.now_ms();
         let window_ms = self.store.settings.window_ms();
         let (batch, delivery, order) = (self.number, &self.delivery, &mut self.order);
         let origin = Origin { chunk, batch, source: &delivery.source };
@@ -93,7 +92,7 @@ impl Batch for SqliteBatch<'_> {
             ledger::record(connection, chunk, &changes.recorded, order, batch)?;
             late::keep_late(connection, &origin, window_ms, &changes.late)?;
             late::hold(connection, &origin, &changes.held)?;
-            sources::add(connection, &changes.sources, batch, &delivery.file, now_ms)?;
+            sources::add(connection, &changes.sources, batch, &delivery.file)?;
             sources::add_versions(connection, &changes.versions)?;
             let closed = windows::close(connection, window_ms, &changes.moves, batch)?;
             Ok(Ok((new, closed)))

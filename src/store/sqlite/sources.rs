@@ -40,25 +40,25 @@ pub(super) fn least_of_others(
     Ok(None)
 }
 
-/// Adds what a chunk says of its sources.
+/// Adds what a chunk says of its sources; when the batch is committed is yet to be
+/// [stamped](stamp).
 pub(super) fn add(
     connection: &Connection,
     changes: &[SourceChange],
     batch: u64,
     file: &str,
-    now_ms: i64,
 ) -> rusqlite::Result<()> {
     // NULL is a source that has had no event yet; MAX of a NULL would be NULL
     let mut statement = connection.prepare_cached(
         "INSERT INTO sources (name, max_timestamp_ms, accepted, late, duplicate, future, expired, \
-         last_batch, last_batch_at_ms, last_file) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+         last_batch, last_batch_at_ms, last_file) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9) \
          ON CONFLICT DO UPDATE SET \
          max_timestamp_ms = MAX(COALESCE(max_timestamp_ms, excluded.max_timestamp_ms), \
          COALESCE(excluded.max_timestamp_ms, max_timestamp_ms)), \
          accepted = accepted + excluded.accepted, late = late + excluded.late, \
          duplicate = duplicate + excluded.duplicate, future = future + excluded.future, \
          expired = expired + excluded.expired, last_batch = excluded.last_batch, \
-         last_batch_at_ms = excluded.last_batch_at_ms, last_file = excluded.last_file",
+         last_file = excluded.last_file",
     )?;
     for change in changes {
         let counts = &change.counts;
@@ -71,7 +71,6 @@ pub(super) fn add(
             counts.future,
             counts.expired,
             batch,
-            now_ms,
             file,
         ])?;
     }

@@ -75,6 +75,19 @@ fn our_own_stale_lock_comes_off_with_the_connection() {
 }
 
 #[test]
+fn busy_without_anybody_else_the_connection_is_opened_again() {
+    let files = Files::new();
+    let mut store = files.make(settings());
+    store.options.busy_timeout = Duration::from_millis(30);
+    // the connection is in its own way: it can never lock the same file under both names
+    let connection = store.connection.as_ref().unwrap();
+    connection.execute("ATTACH ?1 AS again", [store.path.to_str().unwrap()]).unwrap();
+    let refused = connection.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy));
+    deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
+}
+
+#[test]
 fn batches_wait_for_others_that_write_again_and_again() {
     let files = Files::new();
     let mut store = files.make(settings());

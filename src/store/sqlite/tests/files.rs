@@ -1,6 +1,5 @@
 //! The store's file: made once, known for what it is, whole after every failure.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -125,11 +124,10 @@ fn of_eight_that_make_a_store_at_once_one_makes_it() {
         });
         let makers = made.iter().filter(|created| **created == Created::Made).count();
         assert_eq!(makers, 1, "{made:?}");
-        // of connections that close at the same moment, none may be the last to tidy up
-        let ours = ["w.db", "w.db-shm", "w.db-wal"];
-        let left: Vec<_> =
-            names_in(&files).into_iter().filter(|n| !ours.contains(&n.as_str())).collect();
-        assert_eq!(left, Vec::<String>::new());
+        // several that close at the same moment may leave the log, but nobody a half-made store
+        let mut names = names_in(&files);
+        names.retain(|name| name != "w.db-wal" && name != "w.db-shm");
+        assert_eq!(names, ["w.db"]);
     }
 }
 
@@ -409,16 +407,18 @@ fn reports_and_backups_do_not_take_the_locks_away() {
         let (pid, file) = (format!(" {} ", std::process::id()), format!(":{inode} "));
         let all = fs::read_to_string("/proc/locks").unwrap();
         let ours = all.lines().filter(|line| line.contains(&pid) && line.contains(&file));
-        // a set: the kernel lists a lock twice when others come and go while it is read
-        ours.map(|line| line.split_once(':').unwrap().1.to_owned()).collect::<BTreeSet<_>>()
+        ours.map(|line| line.split_once(':').unwrap().1.to_owned()).collect::<Vec<_>>()
     };
     let before = locks();
     assert!(!before.is_empty(), "SQLite holds a lock while the store is open");
+    // the list is not read in one piece: what others add or take meanwhile can hide a line once,
+    // but a lock that is lost stays lost
+    let still_held = || (0..100).any(|_| locks() == before);
     for n in 0..20 {
         drop(dump(&store.path));
         let copy = files.path(&format!("copy{n}"));
         SqliteStore::backup(&store.path, &copy, &mut |_, _| {}).unwrap();
         SqliteStore::create(&store.path, settings(), options()).unwrap();
-        assert_eq!(locks(), before);
+        assert!(still_held(), "after {n}: {:?} is not {before:?}", locks());
     }
 }
