@@ -1,6 +1,6 @@
 //! The tests of the whole: one program, so that it is linked once.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it fails")]
 #![expect(unreachable_pub, reason = "a program of its own: nothing of it is reached from outside")]
 
 mod architecture;
