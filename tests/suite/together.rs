@@ -257,7 +257,7 @@ fn a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
     model.ingest("default", &events, 0).unwrap();
     let latest = world.spool().join("reports/latest.json");
     let shm = world.spool().join("windowflow.db-shm");
-    world.eventually("the batch holds the lock", || holds_write_lock(&shm, daemon.pid()));
+    world.eventually("the batch holds the lock", || holds_lock(&shm, "WRITE", daemon.pid()));
     let mut dumps = 0;
     let mut dump = || {
         let before = fs::metadata(&latest).map(|meta| meta.ino()).ok();
@@ -269,7 +269,10 @@ fn a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
     };
     loop {
         dump();
-        let held = holds_write_lock(&shm, daemon.pid());
+        // that a connection has the file open at all: without it another process that ends would
+        // take itself for the last one, and remove the log
+        assert!(holds_lock(&world.db(), "READ", daemon.pid()), "{}", world.told());
+        let held = holds_lock(&shm, "WRITE", daemon.pid());
         // the lock goes only after the commit, so it is asked for first
         if world.report()["totals"]["batches"] == 1 {
             break;
@@ -283,13 +286,13 @@ fn a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
     assert_report(&world.report(), &model, &|| world.told());
 }
 
-/// Whether that process holds a write lock on that file, as the kernel tells it.
-fn holds_write_lock(file: &Path, pid: u32) -> bool {
+/// Whether that process holds a lock of that kind on that file, as the kernel tells it.
+fn holds_lock(file: &Path, kind: &str, pid: u32) -> bool {
     let Ok(meta) = fs::metadata(file) else { return false };
     let (pid, inode) = (pid.to_string(), format!(":{}", meta.ino()));
     fs::read_to_string("/proc/locks").unwrap().lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let held = words.get(1) == Some(&"POSIX") && words.get(3) == Some(&"WRITE");
+        let held = words.get(1) == Some(&"POSIX") && words.get(3) == Some(&kind);
         held && words.get(4) == Some(&pid.as_str()) && words[5].ends_with(&inode)
     })
 }
