@@ -119,10 +119,12 @@ pub(crate) enum Command {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Init {
     /// Width of a window in milliseconds, at least 1
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) window_ms: i64,
     /// How far the watermark stays behind the greatest timestamp, in milliseconds, at least 0
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) lateness_ms: i64,
     /// An event is late when its window is final, or already when it is older than the watermark
     #[arg(long, value_name = "RULE", default_value = "window",
@@ -171,10 +173,10 @@ pub(crate) struct Filters {
     #[arg(long, value_name = "GLOB")]
     pub(crate) key: Option<String>,
     /// Only windows that begin at or after this millisecond
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) from_ms: Option<i64>,
     /// Only windows that begin before this millisecond
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) to_ms: Option<i64>,
 }
 
@@ -202,7 +204,8 @@ pub(crate) struct Late {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Advance {
     /// The new watermark, in milliseconds since 1970-01-01T00:00:00Z
-    #[arg(value_name = "T", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(value_name = "T", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) to_ms: i64,
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
