@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "a program of its own: nothing of it is reached from outside")]
 
 mod architecture;
+mod draw;
 mod example;
 mod faults;
 mod field;

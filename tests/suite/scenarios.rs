@@ -6,7 +6,7 @@
 //!
 //! | command | what it does |
 //! | --- | --- |
-//! | `ingest NAME [ARGS]` | makes the file and ingests it; with nothing under it, the one of before |
+//! | `ingest NAME [ARGS]` | makes the file and ingests it; with nothing given, that of before |
 //! | `check NAME [ARGS]` | the same for `check` |
 //! | `report`, `late`, `sources [ARGS]` | the JSON form, in short |
 //! | `text [ARGS]` | the windows of the report as text |

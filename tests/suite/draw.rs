@@ -1,0 +1,144 @@
+//! Draws histories from a seed: events of all kinds, repeats, contradictions, and advances.
+
+use crate::model::{Event, Settings};
+
+/// The time of day in all of them.
+pub const NOW_MS: i64 = 50_000_000;
+
+/// Numbers from a seed (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, bound: i64) -> i64 {
+        (self.next() % bound as u64) as i64
+    }
+
+    pub fn one_in(&mut self, bound: i64) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn of<'o, T>(&mut self, options: &'o [T]) -> &'o T {
+        &options[self.below(options.len() as i64) as usize]
+    }
+}
+
+/// What happens to a store.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Event(Event),
+    Advance(i64),
+}
+
+/// How events are drawn.
+pub struct Draw {
+    pub random: Random,
+    pub settings: Settings,
+    earlier: Vec<Event>,
+    time_ms: i64,
+    huge: bool,
+    /// How far events are out of order, in ms.
+    spread_ms: i64,
+    pub advances: bool,
+}
+
+const KEYS: [&str; 7] = ["checkout", "search", "a\0b", "a", "ключ", "\"quoted\"\n", " "];
+const SOURCES: [&str; 4] = ["press-1", "press-2", "default", "slow"];
+
+impl Draw {
+    pub fn new(seed: u64) -> Draw {
+        let mut random = Random(seed);
+        let window_ms = *random.of(&[1, 7, 1000, 1000, 60_000]);
+        let lateness_ms = *random.of(&[0, 0, 1, 500, 5000]);
+        let settings = Settings {
+            strict: random.one_in(2),
+            aside: !random.one_in(3),
+            max_future_ms: *random.of(&[Some(86_400_000), Some(0), Some(1000), None]),
+            dedup_horizon_ms: *random.of(&[None, None, Some(0), Some(3000)]),
+            ..Settings::new(window_ms, lateness_ms)
+        };
+        // a horizon is at least a window and the lateness
+        let least_ms = window_ms + lateness_ms;
+        let dedup_horizon_ms = settings.dedup_horizon_ms.map(|more_ms| least_ms + more_ms);
+        let spread_ms = 1 + *random.of(&[0, lateness_ms, 2 * (window_ms + lateness_ms)]);
+        Draw {
+            settings: Settings { dedup_horizon_ms, ..settings },
+            earlier: Vec::new(),
+            time_ms: 0,
+            huge: random.one_in(2),
+            spread_ms,
+            advances: true,
+            random,
+        }
+    }
+
+    pub fn step(&mut self) -> Step {
+        if self.advances && self.random.one_in(150) {
+            let near_ms = self.time_ms - self.settings.lateness_ms;
+            return Step::Advance((near_ms + self.random.below(800) - 400).max(0));
+        }
+        let event = match self.random.below(20) {
+            0..=2 if !self.earlier.is_empty() => self.again(),
+            _ => self.new_event(),
+        };
+        Step::Event(event)
+    }
+
+    fn again(&mut self) -> Event {
+        let back = self.earlier.len().min(*self.random.of(&[5, 500, 100_000]));
+        let at = self.earlier.len() - 1 - self.random.below(back as i64) as usize;
+        let mut event = self.earlier[at].clone();
+        // another source is no contradiction
+        event.source = self.source();
+        match self.random.below(60) {
+            0 => event.value = event.value.wrapping_add(1),
+            1 => event.timestamp_ms += 1,
+            2 => event.key.push('!'),
+            _ => {}
+        }
+        event
+    }
+
+    fn source(&mut self) -> Option<String> {
+        let named = self.random.one_in(3);
+        // the slow one comes late, and rarely
+        let known = if self.random.one_in(20) { 4 } else { 3 };
+        named.then(|| (*self.random.of(&SOURCES[..known])).to_owned())
+    }
+
+    fn new_event(&mut self) -> Event {
+        self.time_ms += self.random.below(1 + self.settings.window_ms.min(1000) / 4);
+        let late_ms = if self.random.one_in(30) { 10 * self.spread_ms } else { self.spread_ms };
+        let mut timestamp_ms = (self.time_ms - self.random.below(late_ms)).max(0);
+        if self.random.one_in(10) {
+            timestamp_ms -= timestamp_ms % self.settings.window_ms;
+        }
+        if let Some(max_future_ms) = self.settings.max_future_ms
+            && self.random.one_in(100)
+        {
+            timestamp_ms = NOW_MS + max_future_ms + 1 + self.random.below(2) * 1_000_000;
+        }
+        let small = self.random.below(201) - 100;
+        let huge = [i64::MAX, i64::MIN, i64::MAX / 2, i64::MIN / 2, 1, -1, 0];
+        let value = match self.huge && self.random.one_in(4) {
+            true => *self.random.of(&huge),
+            false => small,
+        };
+        let event = Event {
+            id: format!("{}-{}", self.random.of(&KEYS), self.earlier.len()),
+            key: (*self.random.of(&KEYS[..6])).to_owned(),
+            timestamp_ms,
+            value,
+            source: self.source(),
+        };
+        self.earlier.push(event.clone());
+        event
+    }
+}
