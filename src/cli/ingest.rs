@@ -29,11 +29,14 @@ pub(super) fn run(at: &Where, command: &Arguments, mode: Mode) -> Result<Exit, F
         let hand = Hand { at, limits: &limits, mode, source: &command.source };
         match hand.over(&mut store, file, &mut out) {
             Ok(Exit::Done) => {}
+            // a refused batch says more than a missing file, whichever came first
             Ok(refused) => exit = refused,
             // the next file may well be there
             Err(Failure { exit: Exit::Missing, message }) => {
                 complain(&message);
-                exit = Exit::Missing;
+                if exit == Exit::Done {
+                    exit = Exit::Missing;
+                }
             }
             Err(failure) => return Err(failure),
         }
