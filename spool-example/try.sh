@@ -5,7 +5,8 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 spool=$(mktemp -d "${TMPDIR:-/tmp}/windowflow-example.XXXXXX")
 cp -R "$here/inbox" "$spool/inbox"
-cargo build --quiet --release --manifest-path "$here/../Cargo.toml"
+echo "building; this takes some minutes the first time" >&2
+cargo build --release --manifest-path "$here/../Cargo.toml"
 windowflow=${CARGO_TARGET_DIR:-$here/../target}/release/windowflow
 
 # 65 says that files were refused: here, two are meant to be

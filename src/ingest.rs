@@ -347,12 +347,14 @@ impl Open<'_, '_> {
         Ok(conflict(&event, chunk.first_index() + row as u64, other))
     }
 
-    fn end(self, mode: Mode, digest: Digest) -> Result<Ended, Error> {
+    fn end(mut self, mode: Mode, digest: Digest) -> Result<Ended, Error> {
         if mode == Mode::Check {
+            // a batch without events has not asked yet
+            let before_ms = self.batch.progress(&[])?.watermark_ms;
             return Ok(Ended::Checked(Committed {
                 batch: self.batch.number(),
                 counts: self.counts,
-                watermark_ms: self.judge.watermark_ms(),
+                watermark_ms: self.judge.watermark_ms().max(before_ms),
                 windows_closed: self.windows_closed,
             }));
         }

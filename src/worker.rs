@@ -6,12 +6,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::Access;
+
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::exit::Exit;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
-use crate::spool::ready::{self, OpenError, Opened};
+use crate::spool::ready::{self, OpenError, Opened, Seen};
 use crate::spool::shelve::{self, ShelveError};
 use crate::spool::{Entry, Spool};
 use crate::store::{self, Committed, Delivery, Store};
@@ -92,7 +94,7 @@ pub struct Worker {
 
 /// What is known of a file whose last step failed, so that no step is done twice.
 struct Unfinished {
-    opened: Opened,
+    seen: Seen,
     delivery: Delivery,
     fate: Fate,
 }
@@ -136,7 +138,7 @@ impl Worker {
                 return Verdict::Trouble(Trouble::of_file(text));
             }
         };
-        let resumed = self.unfinished.remove(entry).filter(|was| was.opened.is_same(&opened));
+        let resumed = self.unfinished.remove(entry).filter(|was| was.seen.is(&opened));
         let (delivery, fate) = match resumed {
             Some(was) => (was.delivery, was.fate),
             None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
@@ -188,7 +190,7 @@ impl Worker {
             Ok(to) => Verdict::Failed(Box::new(refused), to),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
             Err(ShelveError::Changed) => Verdict::NotYet,
-            Err(error) => Verdict::Trouble(Trouble::passing(error.to_string())),
+            Err(error) => self.unmovable(entry, error.to_string()),
         }
     }
 
@@ -237,7 +239,7 @@ impl Worker {
             Err(ingest::Error::Store(error)) => {
                 let trouble = Trouble::from(&error);
                 if matches!(error, store::Error::Unknown(_)) {
-                    self.keep(entry, opened, delivery, Fate::Unknown);
+                    self.keep(entry, &opened, delivery, Fate::Unknown);
                 }
                 Verdict::Trouble(trouble)
             }
@@ -273,8 +275,8 @@ impl Worker {
                     "inbox/{entry} is in, as batch {}, but cannot be moved: {error}",
                     committed.batch
                 );
-                self.keep(entry, opened, delivery, Fate::Committed(committed));
-                Verdict::Trouble(Trouble::passing(text))
+                self.keep(entry, &opened, delivery, Fate::Committed(committed));
+                self.unmovable(entry, text)
             }
         }
     }
@@ -294,14 +296,30 @@ impl Worker {
                 let code = refused.refusal.code.name();
                 let text =
                     format!("inbox/{entry} was refused ({code}), but cannot be moved: {error}");
-                self.keep(entry, opened, delivery, Fate::Refused(refused));
-                Verdict::Trouble(Trouble::passing(text))
+                self.keep(entry, &opened, delivery, Fate::Refused(refused));
+                self.unmovable(entry, text)
             }
         }
     }
 
-    fn keep(&mut self, entry: &Entry, opened: Opened, delivery: Delivery, fate: Fate) {
-        self.unfinished.insert(entry.clone(), Unfinished { opened, delivery, fate });
+    fn keep(&mut self, entry: &Entry, opened: &Opened, delivery: Delivery, fate: Fate) {
+        let seen = opened.seen();
+        self.unfinished.insert(entry.clone(), Unfinished { seen, delivery, fate });
+    }
+
+    /// A file that could not be moved. Where the folder of its source is at fault, files of other
+    /// sources are not held up.
+    fn unmovable(&self, entry: &Entry, text: String) -> Verdict {
+        let folder = entry.folder.as_ref().map(|folder| self.spool.inbox().join(folder));
+        let rights = Access::WRITE_OK | Access::EXEC_OK;
+        let may_not = |folder: PathBuf| rustix::fs::access(folder, rights).is_err();
+        Verdict::Trouble(match folder.is_some_and(may_not) {
+            true => Trouble::of_file(format!(
+                "{text}; give the user that runs windowflow the right to write into the folder of \
+                 that source"
+            )),
+            false => Trouble::passing(text),
+        })
     }
 }
 

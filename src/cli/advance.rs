@@ -5,7 +5,8 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Advance, Where};
-use super::{Exit, Failure, delivery, results};
+use super::{Exit, Failure, complain, delivery, results};
+use crate::clock::Clock;
 use crate::event::DEFAULT_SOURCE;
 use crate::ingest::{self, AdvanceError};
 use crate::report;
@@ -27,6 +28,12 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
         writeln!(out, "watermark {still}{to_ms} ({utc}), windows closed: {closed}")?;
     }
     out.flush()?;
+    if command.to_ms > Clock::System.now_ms() {
+        complain(
+            "note: this is ahead of the clock; whatever comes for a window that ends by then is \
+             late",
+        );
+    }
     Ok(Exit::Done)
 }
 

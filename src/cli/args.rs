@@ -107,8 +107,8 @@ pub(crate) enum Command {
     Retry(Retry),
     /// Say whether the daemon runs, how far behind it is, and what holds the watermark back
     ///
-    /// Exit code 0: it runs and is well. 75: it runs, but something passing is in its way.
-    /// 1: it does not run.
+    /// Exit code 0: it runs and is well. 75: it runs, but a fault that may pass is in its way.
+    /// 1: it does not run. 66: there is no spool or no store.
     #[command(after_help = "Example:\n  windowflow --spool ./spool status || echo unwell")]
     Status,
     /// Copy the store to a new file, whole, while the daemon runs
@@ -130,7 +130,7 @@ pub(crate) struct Init {
     #[arg(long, value_name = "RULE", default_value = "window",
         value_parser = PossibleValuesParser::new(["window", "event"]))]
     pub(crate) late_rule: String,
-    /// Late events are kept in the side output, or only counted
+    /// Late events are kept in the side output (aside), or only counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "aside", value_parser = late_policy)]
     pub(crate) late_policy: String,
     #[arg(long, hide = true, value_parser = not_yet)]

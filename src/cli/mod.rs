@@ -12,6 +12,7 @@ mod status;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,7 +20,9 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
+use crate::daemon::state::State;
 use crate::exit::Exit;
+use crate::spool::{lock, name};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
 use args::{Args, Command, Where};
@@ -146,7 +149,7 @@ impl Where {
             return Ok(db);
         }
         let spool = self.spool.clone().or(config.and_then(|config| config.spool));
-        spool.map(|spool| store_in(&spool)).ok_or_else(|| {
+        spool.map(|spool| store_of(&spool)).ok_or_else(|| {
             Failure::new(
                 Exit::Usage,
                 "which store? name it with --db PATH or WINDOWFLOW_DB, or name its spool with \
@@ -169,6 +172,14 @@ impl Where {
 /// Where the store of a spool lies unless told otherwise.
 fn store_in(spool: &Path) -> PathBuf {
     spool.join(DB_FILE_NAME)
+}
+
+/// The store that the daemon of a spool uses, or used last: it may have been named elsewhere.
+fn store_of(spool: &Path) -> PathBuf {
+    let state = lock::peek(spool).ok().and_then(|peek| peek.state);
+    let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
+    let db = state.and_then(|state| name::parsed(&state.db)).filter(|db| !db.is_empty());
+    db.map_or_else(|| store_in(spool), |db| PathBuf::from(OsString::from_vec(db)))
 }
 
 fn options(config: &Config) -> Options {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::args::{Run, Where};
 use super::{Exit, Failure, options, results, store_in};
 use crate::config::WORK_FOLDERS;
-use crate::daemon::{self, Job, Stopped};
+use crate::daemon::{self, Job, Tally};
 use crate::signals;
 
 pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
@@ -24,6 +24,8 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Missing, text));
     }
     let db = at.db.clone().or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
+    // published for others, who may be somewhere else
+    let db = std::path::absolute(&db).unwrap_or(db);
     if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {
         let text = format!(
             "the store {} must not lie in {}, where files are work: name another with --db",
@@ -36,32 +38,32 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     let config_file = at.config.clone();
     let job = Job { spool, db, options, config, config_file, once: command.once };
     let db = job.db.clone();
-    let tally = daemon::run(job, &asked).map_err(|stopped| with_hint(stopped, &db))?;
+    let no_settings = job.config.window.is_none();
+    let tally = daemon::run(job, &asked).map_err(|stopped| match stopped.exit {
+        Exit::Missing if no_settings => no_store(&db),
+        exit => Failure::new(exit, stopped.text),
+    })?;
     if command.once {
         let mut out = results();
         if at.json {
-            writeln!(out, "{}", json!({"ingested": tally.done, "refused": tally.failed}))?;
+            let Tally { done, failed, left } = tally;
+            writeln!(out, "{}", json!({"ingested": done, "refused": failed, "left": left}))?;
         } else {
-            writeln!(out, "files ingested: {}, refused: {}", tally.done, tally.failed)?;
+            let Tally { done, failed, left } = tally;
+            writeln!(out, "files ingested: {done}, refused: {failed}, left in the inbox: {left}")?;
         }
         out.flush()?;
     }
     Ok(if command.once && tally.failed > 0 { Exit::Refused } else { Exit::Done })
 }
 
-fn with_hint(stopped: Stopped, db: &Path) -> Failure {
-    match stopped.exit {
-        Exit::Missing => Failure::new(
-            Exit::Missing,
-            format!(
-                "there is no store {}, and no [window] table in the configuration to make it \
-                 from; add one, or run: windowflow --db {} init --window-ms N --lateness-ms N",
-                db.display(),
-                db.display()
-            ),
-        ),
-        exit => Failure::new(exit, stopped.text),
-    }
+fn no_store(db: &Path) -> Failure {
+    let db = db.display();
+    let text = format!(
+        "there is no store {db}, and no [window] table in the configuration to make it from; add \
+         one, or run: windowflow --db {db} init --window-ms N --lateness-ms N"
+    );
+    Failure::new(Exit::Missing, text)
 }
 
 /// Messages go to standard error; under systemd with their priority, and without a time, which the

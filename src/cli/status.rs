@@ -10,13 +10,17 @@ use super::{Exit, Failure, results};
 use crate::daemon::state::State;
 use crate::engine::Counts;
 use crate::report;
-use crate::spool::lock;
 use crate::spool::name::shown;
+use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Snapshot, SourceRow, Summary};
 
 pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     let spool = at.spool()?;
+    if !spool.is_dir() {
+        let text = format!("there is no folder {}: is the name right?", spool.display());
+        return Err(Failure::new(Exit::Missing, text));
+    }
     let peek = lock::peek(&spool).map_err(|error| {
         Failure::new(Exit::Missing, format!("cannot look into {}: {error}", spool.display()))
     })?;
@@ -31,6 +35,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         running: peek.held,
         state,
         known,
+        failed_files: shelve::list_failed(&Spool::at(&spool)).map_or(0, |files| files.len()),
         db: shown(db.as_os_str().as_encoded_bytes()),
         db_bytes: bytes(&db),
         wal_bytes: bytes(&with_suffix(&db, "-wal")),
@@ -57,6 +62,8 @@ struct Status {
     running: bool,
     state: Option<State>,
     known: Option<Known>,
+    /// How many files lie in failed/ now.
+    failed_files: usize,
     db: String,
     db_bytes: u64,
     wal_bytes: u64,
@@ -114,10 +121,11 @@ impl Known {
             let at = report::utc(source.last_batch_at_ms);
             writeln!(out, "held back   by source {name}: its last file was {file}, at {at}")?;
         }
-        let last = summary.last_ingest_at_ms.map_or_else(|| "never".to_owned(), report::utc);
+        let last = summary.last_ingest_at_ms.map(report::utc);
+        let last = last.map_or_else(String::new, |at| format!("; the last one at {at}"));
         writeln!(
             out,
-            "batches     {} ingested, {} refused; the last one in at {last}",
+            "batches     {} ingested{last}; {} refused",
             summary.batches, summary.refused_batches
         )?;
         let counts = &summary.counts;
@@ -150,6 +158,7 @@ impl Status {
             "running": self.running,
             "healthy": self.known.is_some() && self.exit() == Exit::Done,
             "daemon": self.state,
+            "failed_files": self.failed_files,
             "db": self.db,
             "db_bytes": self.db_bytes,
             "wal_bytes": self.wal_bytes,
@@ -163,6 +172,9 @@ impl Status {
 
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         self.daemon_text(out)?;
+        if self.failed_files > 0 {
+            writeln!(out, "failed/     files: {}; see: windowflow failed", self.failed_files)?;
+        }
         if let Some(known) = &self.known {
             known.text(out)?;
         }
@@ -182,20 +194,19 @@ impl Status {
                 writeln!(out, "state       {}", shown(state.line().as_bytes()))?;
                 if let Some(fault) = &state.fault {
                     let since = report::utc(fault.since_ms);
-                    writeln!(out, "in the way  since {since}, {} tries", fault.tries)?;
+                    writeln!(out, "in the way  since {since}; tries: {}", fault.tries)?;
                 }
                 writeln!(
                     out,
-                    "inbox       ready {}, not ready {}, left alone {}, ignored by name {}, \
-                     unreadable for now {}; looked through after lost hints: {}{}",
-                    state.ready,
-                    state.not_ready,
-                    state.odd,
-                    state.ignored,
-                    state.resting,
-                    state.rescans,
-                    if state.watching { "" } else { "; polling, without a watch" }
-                )
+                    "inbox       ready: {}, still being written: {}, not files (see the log): {}, \
+                     ignored by name: {}, not readable or movable for now: {}",
+                    state.ready, state.not_ready, state.odd, state.ignored, state.resting,
+                )?;
+                let how = match state.watching {
+                    true => "told of new files by the kernel",
+                    false => "looks for new files by the clock: the kernel does not tell of them",
+                };
+                writeln!(out, "watch       {how}; full scans after lost events: {}", state.rescans)
             }
             (_, true) => writeln!(out, "daemon      runs, and has not said anything yet"),
             (Some(state), false) => {

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::signals::Asked;
-use crate::spool::lock::Lock;
+use crate::spool::lock::{Lock, LockError};
 use crate::spool::{self, Spool};
 use crate::store::sqlite::Options;
 use crate::systemd::Notifier;
@@ -76,6 +76,8 @@ pub struct Tally {
     pub done: u64,
     /// How many it refused.
     pub failed: u64,
+    /// How many it left in the inbox: not ready yet.
+    pub left: u64,
 }
 
 /// Runs until it is asked to stop, or has drained the inbox.
@@ -84,10 +86,7 @@ pub struct Tally {
 /// When it cannot start, or meets a fault that does not pass.
 pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let notifier = Notifier::from_env();
-    let lock = Lock::take(&job.spool).map_err(|error| {
-        let exit = if error.is_held() { Exit::Again } else { Exit::Failed };
-        Stopped::new(exit, error.to_string())
-    })?;
+    let lock = Lock::take(&job.spool).map_err(|error| not_locked(&error))?;
     let spool = Spool::open(&job.spool).map_err(|error| exit_of_spool(&error))?;
     let shown = |path: &Path| spool::name::shown(path.as_os_str().as_encoded_bytes());
     let shared = Arc::new(Shared::default());
@@ -141,6 +140,20 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         let _ = worker.join();
     }
     over
+}
+
+fn not_locked(error: &LockError) -> Stopped {
+    let LockError::Held { root, by } = error else {
+        return Stopped::new(Exit::Failed, error.to_string());
+    };
+    let holder = by.as_deref().and_then(|state| serde_json::from_str::<State>(state).ok());
+    let holder = holder.map_or_else(String::new, |state| format!(" (pid {})", state.pid));
+    let text = format!(
+        "another daemon{holder} has the spool {}: stop it first, or give this one a spool of its \
+         own",
+        root.display()
+    );
+    Stopped::new(Exit::Again, text)
 }
 
 fn exit_of_spool(error: &spool::Error) -> Stopped {
@@ -261,7 +274,14 @@ impl Desk {
             Ok(None) => log::info!("asked to read the configuration again, but there is no file"),
             Ok(Some(config)) => {
                 for key in self.job.config.fixed_differences(&config) {
-                    log::warn!("{key} has changed in the configuration: restart to use it");
+                    if key.starts_with("window") {
+                        log::warn!(
+                            "{key} has changed in the configuration, but a store never changes its \
+                             settings: put it back, or the next start is refused"
+                        );
+                    } else {
+                        log::warn!("{key} has changed in the configuration: restart to use it");
+                    }
                 }
                 log::set_max_level(config.daemon.log.to_level_filter());
                 self.running = config.clone();
@@ -282,7 +302,11 @@ impl Desk {
     /// No new file; until when to wait for the current one.
     fn stop(&mut self) -> Instant {
         let grace = self.running.daemon.stop_grace();
-        log::info!("stopping; the current file has {} ms", grace.as_millis());
+        let file = self.shared.state().file.clone();
+        match file {
+            Some(file) => log::info!("stopping; {file} has {} ms to end", grace.as_millis()),
+            None => log::info!("stopping"),
+        }
         self.notifier.stopping();
         // whatever the unit says of the time for a stop: it is ours to know when it is up
         self.notifier.extend_timeout(grace + UNDO_TIME);
@@ -305,7 +329,7 @@ impl Desk {
             let mut state = self.shared.state();
             state.phase = Phase::Stopped;
             state.file = None;
-            Tally { done: state.done, failed: state.failed }
+            Tally { done: state.done, failed: state.failed, left: state.ready + state.not_ready }
         };
         self.notifier.stopping();
         self.publish();

@@ -271,7 +271,11 @@ impl Round {
                 self.scanner.put_back(entry, Instant::now());
                 return Ok(0);
             }
-            Verdict::Gone | Verdict::Stopped => return Ok(0),
+            Verdict::Gone => return Ok(0),
+            Verdict::Stopped => {
+                log::info!("{entry} is undone: it stays in the inbox, for the next start");
+                return Ok(0);
+            }
             Verdict::Trouble(trouble) if trouble.reach == Reach::File => {
                 drop(state);
                 self.rest(entry, trouble);

@@ -110,9 +110,9 @@ impl Opened {
         self.file.sync_data()
     }
 
-    /// Whether both are the same file, with the same content as far as size and time tell.
-    pub fn is_same(&self, other: &Opened) -> bool {
-        self.at_open.file == other.at_open.file && self.at_open.same_content(&other.at_open)
+    /// What tells the file from others, to be kept without keeping it open.
+    pub fn seen(&self) -> Seen {
+        Seen(self.at_open)
     }
 
     /// Goes back to the beginning, to read it again.
@@ -125,6 +125,17 @@ impl Opened {
 
     pub(super) fn facts(&self) -> &Facts {
         &self.at_open
+    }
+}
+
+/// A file as it was once seen.
+#[derive(Clone, Debug)]
+pub struct Seen(Facts);
+
+impl Seen {
+    /// Whether this is the same file, with the same content as far as size and time tell.
+    pub fn is(&self, opened: &Opened) -> bool {
+        self.0.file == opened.at_open.file && self.0.same_content(&opened.at_open)
     }
 }
 
