@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "a program of its own: nothing of it is reached from outside")]
 
 mod architecture;
+mod daemon;
 mod draw;
 mod example;
 mod faults;

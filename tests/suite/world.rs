@@ -1,13 +1,14 @@
 //! The real binary in a world of its own: a spool, a store, a daemon. When something does not come
 //! about in time, it prints the commands, the tree and what was said.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,10 +16,15 @@ use serde_json::Value;
 /// How long anything may take before it counts as not happening.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Who the daemon is where rights must count, when the tests run as root, for whom none do.
+const NOBODY: u32 = 65534;
+
 /// A spool and a store in a folder of their own.
 pub struct World {
     folder: tempfile::TempDir,
-    history: RefCell<String>,
+    history: Mutex<String>,
+    // who runs the commands; none: who runs the tests
+    uid: Option<u32>,
 }
 
 /// What a command said and how it ended.
@@ -36,7 +42,7 @@ impl World {
     /// An empty spool, without a store.
     pub fn new() -> World {
         let folder = tempfile::Builder::new().prefix("windowflow-test-").tempdir().unwrap();
-        let world = World { folder, history: RefCell::default() };
+        let world = World { folder, history: Mutex::default(), uid: None };
         fs::create_dir_all(world.inbox()).unwrap();
         world
     }
@@ -45,6 +51,25 @@ impl World {
     pub fn with_store(window_ms: i64, lateness_ms: i64) -> World {
         let world = World::new();
         world.init(window_ms, lateness_ms, &[]);
+        world
+    }
+
+    /// An empty spool whose commands run as an ordinary user, who owns it. The test itself may be
+    /// root.
+    pub fn unprivileged() -> World {
+        let mut world = World::new();
+        if rustix::process::geteuid().is_root() {
+            world.uid = Some(NOBODY);
+            // where it was built may be closed to others; not copied by this process, since a
+            // command that another test starts meanwhile would have the copy open for writing
+            let mut copy = Command::new("cp");
+            copy.arg(env!("CARGO_BIN_EXE_windowflow")).arg(world.root());
+            assert!(copy.status().unwrap().success());
+            fs::set_permissions(world.root(), fs::Permissions::from_mode(0o755)).unwrap();
+            for path in [world.root().to_owned(), world.spool(), world.inbox()] {
+                std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
         world
     }
 
@@ -78,7 +103,14 @@ impl World {
 
     /// A command on this world's store and spool, ready to be changed and started.
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_windowflow"));
+        let mut command = match self.uid {
+            None => Command::new(env!("CARGO_BIN_EXE_windowflow")),
+            Some(uid) => {
+                let mut command = Command::new(self.root().join("windowflow"));
+                command.uid(uid).gid(uid);
+                command
+            }
+        };
         command
             .env_remove("RUST_LOG")
             .env_remove("NOTIFY_SOCKET")
@@ -88,7 +120,7 @@ impl World {
             .args(args)
             .stdin(Stdio::null());
         let shown: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
-        writeln!(self.history.borrow_mut(), "$ windowflow {}", shown.join(" ")).unwrap();
+        writeln!(self.history.lock().unwrap(), "$ windowflow {}", shown.join(" ")).unwrap();
         command
     }
 
@@ -118,7 +150,7 @@ impl World {
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        let mut history = self.history.borrow_mut();
+        let mut history = self.history.lock().unwrap();
         writeln!(history, "{}{}[{:?}]", ran.out, ran.err, ran.code).unwrap();
         ran
     }
@@ -146,10 +178,7 @@ impl World {
     /// The same, with more arguments.
     pub fn daemon_with(&self, more: &[&str]) -> Daemon<'_> {
         let daemon = self.spawn(more);
-        self.eventually("the daemon is ready", || {
-            let state = self.state();
-            state["daemon"]["pid"] == daemon.pid() && state["daemon"]["phase"] != "starting"
-        });
+        daemon.until_ready();
         daemon
     }
 
@@ -157,12 +186,33 @@ impl World {
     pub fn spawn(&self, more: &[&str]) -> Daemon<'_> {
         let mut args = vec!["run"];
         args.extend(more);
+        self.start(self.command(&args))
+    }
+
+    /// The same in surroundings that a shell makes first: the script ends with `exec "$@"`.
+    pub fn spawn_in(&self, unshare: &[&str], script: &str, more: &[&str]) -> Daemon<'_> {
+        let mut args = vec!["run"];
+        args.extend(more);
+        let inner = self.command(&args);
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(["sh", "-c", script, "sh"]);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(self.root());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Daemon<'_> {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.root().join("daemon.log"))
             .unwrap();
-        let child = self.command(&args).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         Daemon { world: self, child }
     }
 
@@ -228,7 +278,7 @@ impl World {
             let lines: Vec<_> = text.lines().collect();
             lines[lines.len().saturating_sub(60)..].join("\n")
         };
-        writeln!(told, "--- commands\n{}", tail(&self.history.borrow())).unwrap();
+        writeln!(told, "--- commands\n{}", tail(&self.history.lock().unwrap())).unwrap();
         writeln!(told, "--- daemon\n{}", tail(&self.log())).unwrap();
         told
     }
@@ -299,6 +349,14 @@ impl Daemon<'_> {
         let process = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         let signal = rustix::process::Signal::from_named_raw(number).unwrap();
         rustix::process::kill_process(process, signal).unwrap();
+    }
+
+    /// Waits until it has looked into the inbox for the first time.
+    pub fn until_ready(&self) {
+        self.world.eventually("the daemon is ready", || {
+            let state = self.world.state();
+            state["daemon"]["pid"] == self.pid() && state["daemon"]["phase"] != "starting"
+        });
     }
 
     /// Whether it is still there.
