@@ -111,7 +111,7 @@ fn sighup_changes_what_can_be_changed() {
     assert!(daemon.runs());
     daemon.stop();
     // of what came after the last reload only the refusals would be warnings
-    assert_eq!(times(&world, "stopping; the current file"), 0, "{}", world.log());
+    assert_eq!(times(&world, "INFO  stopping"), 0, "{}", world.log());
 }
 
 #[test]

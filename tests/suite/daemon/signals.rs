@@ -136,7 +136,7 @@ fn case_104_a_second_signal_stops_at_once_and_loses_nothing() {
         let config = write_config(&world, &settings);
         let (mut daemon, other) = stuck(&world, &config);
         daemon.signal("TERM");
-        world.eventually("it is stopping", || world.log().contains("stopping; the current file"));
+        world.eventually("it is stopping", || world.log().contains("INFO  stopping"));
         assert!(daemon.runs(), "{}", world.told());
         daemon.signal(second);
         assert_eq!(daemon.wait().code(), Some(1), "{}", world.told());
@@ -190,7 +190,7 @@ fn sigterm_is_obeyed_however_often_it_was_told_to_reload_and_report() {
         }
     }
     daemon.signal("TERM");
-    world.eventually("it is stopping", || world.log().contains("stopping; the current file"));
+    world.eventually("it is stopping", || world.log().contains("INFO  stopping"));
     assert!(daemon.runs());
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(daemon.wait().code(), Some(0), "{}", world.told());
