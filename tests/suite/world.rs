@@ -189,14 +189,14 @@ impl World {
         self.start(self.command(&args))
     }
 
-    /// The same in surroundings that a shell makes first: the script ends with `exec "$@"`.
-    pub fn spawn_in(&self, unshare: &[&str], script: &str, more: &[&str]) -> Daemon<'_> {
+    /// The same under a wrapper that becomes the daemon, such as `env`.
+    pub fn spawn_under(&self, wrapper: &[&str], more: &[&str]) -> Daemon<'_> {
         let mut args = vec!["run"];
         args.extend(more);
         let inner = self.command(&args);
-        let mut command = Command::new("unshare");
-        command.args(unshare).args(["sh", "-c", script, "sh"]);
-        command.arg(inner.get_program()).args(inner.get_args()).current_dir(self.root());
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(self.root()).stdin(Stdio::null());
         for (name, value) in inner.get_envs() {
             match value {
                 Some(value) => command.env(name, value),

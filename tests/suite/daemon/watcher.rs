@@ -66,6 +66,35 @@ fn case_004_no_file_falls_between_the_watch_and_the_first_scan() {
     assert_eq!(world.names("inbox"), Vec::<String>::new());
 }
 
+/// Whether the daemon has a thread of that name.
+fn has_thread(daemon: &Daemon<'_>, begin: &str) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", daemon.pid())) else { return false };
+    tasks.flatten().any(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with(begin))
+    })
+}
+
+/// The same with the gap held open: half a second passes before the kernel is asked to watch, and
+/// the one file is dropped in that time. A scan that came first would have been too early for it.
+#[test]
+fn case_004_a_file_that_comes_just_before_the_watch_is_found_by_the_scan_after_it() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("the gap before the watch", "there is no strace");
+    }
+    let world = World::with_store(1000, 0);
+    let config = write_config(&world, &[NEVER_RESCAN]);
+    let wrapper = "strace -D -f -qq -o /dev/null -e trace=inotify_add_watch \
+                   -e inject=inotify_add_watch:delay_enter=500000";
+    let wrapper: Vec<&str> = wrapper.split_whitespace().collect();
+    let daemon = world.spawn_under(&wrapper, &["--config", &config]);
+    world.eventually("it is about to watch", || has_thread(&daemon, "notify-rs"));
+    assert_eq!(told(&world, "done"), 0);
+    world.drop_in("a.json", one("a"));
+    world.until_drained();
+    assert_eq!(accepted(&world), 1);
+    daemon.stop();
+}
+
 #[test]
 fn case_005_what_came_while_it_was_not_running_is_taken_in_order() {
     let world = World::with_store(1000, 0);
@@ -103,7 +132,8 @@ fn may_limit(what: &str) -> bool {
 
 fn blind<'w>(world: &'w World, limit: &str, settings: &[(&str, &str)]) -> Daemon<'w> {
     let config = write_config(world, settings);
-    let daemon = world.spawn_in(&["-Ur"], &without(limit), &["--config", &config]);
+    let wrapper = ["unshare", "-Ur", "sh", "-c", &without(limit), "sh"];
+    let daemon = world.spawn_under(&wrapper, &["--config", &config]);
     daemon.until_ready();
     daemon
 }
