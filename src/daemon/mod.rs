@@ -37,6 +37,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// undone.
 const UNDO_TIME: Duration = Duration::from_secs(20);
 
+/// How long a process that stops in good order waits for a report that was asked for before.
+const REPORT_TIME: Duration = Duration::from_secs(5);
+
 /// What the daemon is to do.
 #[derive(Debug)]
 pub struct Job {
@@ -104,7 +107,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         shown(&job.db)
     );
     let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
-    let dumps = start_dumper(&job, &spool).map_err(failed)?;
+    let (dumps, dumped) = start_dumper(&job, &spool).map_err(failed)?;
     let (wake, woken) = bounded(1);
     let (note, notes) = bounded(64);
     let longest_wait = notifier
@@ -136,6 +139,8 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         Desk { job, running, lock, notifier, shared, wake, dumps, published: None, dirty: true };
     let over = desk.serve(asked, &notes, &ended);
     if over.is_ok() {
+        // the desk is gone and asks for no more: this ends when the last report is written
+        let _ = dumped.recv_timeout(REPORT_TIME);
         // it has said its last word; how it ends cannot matter any more
         let _ = worker.join();
     }
@@ -166,14 +171,17 @@ fn exit_of_spool(error: &spool::Error) -> Stopped {
 
 /// The thread that writes reports. One may be asked for while another is being written; more are
 /// the same request.
-fn start_dumper(job: &Job, spool: &Spool) -> io::Result<Sender<()>> {
+/// Nothing ever arrives at the receiver: it is cut off when the thread ends.
+fn start_dumper(job: &Job, spool: &Spool) -> io::Result<(Sender<()>, Receiver<()>)> {
     let dumper = Dumper {
         db: job.db.clone(),
         options: job.options.clone(),
         reports: spool.reports().to_owned(),
     };
     let (ask, asked) = bounded::<()>(1);
+    let (end, ended) = bounded(1);
     thread::Builder::new().name("reports".to_owned()).spawn(move || {
+        let _end = end;
         for () in asked {
             match dumper.dump() {
                 Ok(path) => log::info!("report written: {}", path.display()),
@@ -181,7 +189,7 @@ fn start_dumper(job: &Job, spool: &Spool) -> io::Result<Sender<()>> {
             }
         }
     })?;
-    Ok(ask)
+    Ok((ask, ended))
 }
 
 /// The main thread: everything that is asked and said goes over it.

@@ -276,6 +276,21 @@ fn sigusr1_in_the_middle_of_a_large_file_shows_what_was_before_it() {
 }
 
 #[test]
+fn a_report_that_was_asked_for_before_the_stop_is_written() {
+    let world = World::with_store(10, 1_000_000_000);
+    world.drop_in("a.json", many("a", 20_000));
+    world.drain().ok();
+    for round in 1..=5 {
+        let daemon = quick(&world);
+        // taken up in this order, however soon one follows the other
+        daemon.signal("USR1");
+        daemon.stop();
+        assert_eq!(reports(&world).len(), round, "{}", world.told());
+        assert!(!world.spool().join("reports/.latest.json.tmp").exists());
+    }
+}
+
+#[test]
 fn the_latest_report_is_whole_whenever_it_is_read() {
     let world = World::with_store(10, 1_000_000);
     let daemon = quick(&world);
