@@ -210,10 +210,15 @@ impl Round {
                 })
             })?;
         }
-        if took > 0 {
-            shelve::sync_folders(&self.drain.spool)
-                .map_err(|error| Trouble::passing(error.to_string()))?;
-        }
+        // nothing to do unless something was moved, now or before a sync that failed
+        shelve::sync_folders(&self.drain.spool).map_err(|error| {
+            let root = shown(self.drain.spool.root().as_os_str().as_encoded_bytes());
+            Trouble::passing(format!(
+                "cannot sync the folders of {root}: {error}; the user that runs windowflow must be \
+                 able to read them; until then a power cut may bring back files that were moved, \
+                 which changes no total"
+            ))
+        })?;
         let mut state = self.drain.shared.state();
         state.file = None;
         state.phase = Phase::Idle;

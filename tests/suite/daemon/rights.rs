@@ -42,8 +42,12 @@ fn case_032_an_inbox_that_cannot_be_listed_is_not_an_empty_one() {
     assert_eq!(accepted(&world), dropped);
     // said once each time, not at every try
     let log = world.log();
-    let said = log.lines().filter(|line| line.contains("ERROR")).count();
+    let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    let said = errors.iter().filter(|line| line.contains("inbox unreadable")).count();
     assert_eq!(said, 3, "{log}");
+    // whatever else it met on the way has its place
+    let spool = world.spool();
+    assert!(errors.iter().all(|line| line.contains(spool.to_str().unwrap())), "{log}");
     daemon.stop();
 }
 
