@@ -237,8 +237,9 @@ impl Config {
             }
             (old, new) => compare("window", old == new),
         }
-        let (old, new) = (self.daemon.allow_network_fs, new.daemon.allow_network_fs);
-        compare("daemon.allow_network_fs", old == new);
+        let (old, new) = (&self.daemon, &new.daemon);
+        compare("daemon.allow_network_fs", old.allow_network_fs == new.allow_network_fs);
+        compare("daemon.busy_timeout_ms", old.busy_timeout_ms == new.busy_timeout_ms);
         keys
     }
 

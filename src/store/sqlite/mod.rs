@@ -27,6 +27,7 @@ use crate::engine::settings::Settings;
 use crate::store::{Begun, Delivery, Error, Refused, Store};
 use batch::SqliteBatch;
 use fault::fault;
+use place::FileId;
 
 /// How a store is used; nothing of it is kept in the store.
 #[derive(Clone, Debug)]
@@ -72,6 +73,8 @@ pub struct SqliteStore {
     options: Options,
     settings: Settings,
     connection: Option<Connection>,
+    /// Which file that is.
+    file: Option<FileId>,
     /// What the log may grow to before a commit insists on emptying it.
     log_bytes: u64,
     /// The fate of a commit is unknown: what recovery finds must be settled first.
@@ -114,6 +117,7 @@ impl SqliteStore {
             options,
             settings,
             connection: Some(connection),
+            file: FileId::of(path),
             log_bytes: connect::LOG_BYTES,
             in_doubt: false,
             refusal_in_doubt: None,
@@ -152,6 +156,15 @@ impl SqliteStore {
     }
 
     fn try_start(&mut self, wait: Duration) -> Result<(), Error> {
+        // a file that was renamed away would go on taking batches, and nobody would find them
+        if self.file.is_some_and(|file| file.has_left(&self.path)) {
+            self.connection = None;
+            return Err(Error::Missing(format!(
+                "{}: the store was moved, removed or replaced while it was in use; stop whatever \
+                 uses it, put it back, then start again",
+                self.path.display()
+            )));
+        }
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.reconnect(wait)?,

@@ -1,11 +1,39 @@
 //! Where a store may lie: not on a network file system, and not beside another store's log.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::store::Error;
 
 use super::fault::{folder_of, io_fault};
+
+/// Which file a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// That of the file of that name; none when there is none. Asked by name, without opening it.
+    pub(super) fn of(path: &Path) -> Option<FileId> {
+        std::fs::metadata(path).ok().map(|seen| FileId::new(&seen))
+    }
+
+    /// Whether that name stands for another file by now, or for none. What cannot be told counts as
+    /// no: it is for SQLite to say what is wrong.
+    pub(super) fn has_left(self, path: &Path) -> bool {
+        match std::fs::metadata(path) {
+            Ok(seen) => FileId::new(&seen) != self,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+
+    fn new(seen: &std::fs::Metadata) -> FileId {
+        FileId { device: seen.dev(), inode: seen.ino() }
+    }
+}
 
 /// The name of the network file system (or of one whose locks and shared memory cannot be relied
 /// on in the same way) that has this magic number, as `statfs` gives it.

@@ -318,6 +318,25 @@ fn a_process_killed_in_mid_batch_leaves_nothing() {
 }
 
 #[test]
+fn a_store_that_was_moved_or_replaced_takes_no_more_batches() {
+    let files = Files::new();
+    let (path, away) = (files.path("w.db"), files.path("away.db"));
+    let mut store = SqliteStore::create(&path, settings(), options()).unwrap().0;
+    deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
+    fs::rename(&path, &away).unwrap();
+    let refused = |store: &mut SqliteStore| match store.begin(&delivery(2)) {
+        Err(Error::Missing(text)) => assert!(text.contains("moved, removed or replaced"), "{text}"),
+        other => panic!("{:?}", other.err()),
+    };
+    refused(&mut store);
+    fs::copy(&away, &path).unwrap();
+    refused(&mut store);
+    fs::rename(&away, &path).unwrap();
+    deliver(&mut store, 3, &[ev("b", "k", 1, 1)]);
+    assert_eq!(dump(&path).windows.len(), 1);
+}
+
+#[test]
 fn a_backup_is_the_state_of_one_moment() {
     let files = Files::new();
     let mut store = files.make(settings());
