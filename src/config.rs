@@ -8,6 +8,7 @@ mod reader;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
@@ -184,6 +185,11 @@ impl Config {
     /// When it cannot be read, or says anything that cannot be.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
+        // a pipe would be waited for, and nothing could end that
+        let seen = fs::metadata(path).map_err(unreadable)?.file_type();
+        if seen.is_fifo() || seen.is_socket() {
+            return Err(unreadable(io::Error::other("it is a pipe or a socket, not a file")));
+        }
         let bytes = fs::read(path).map_err(unreadable)?;
         let absolute = path::absolute(path).map_err(unreadable)?;
         let base = absolute.parent().unwrap_or(Path::new("/"));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::Access;
@@ -30,8 +30,10 @@ pub enum Verdict {
     Failed(Box<RefusedBatch>, PathBuf),
     /// It was not complete after all: back in line.
     NotYet,
-    /// It went away, or is another file by now.
+    /// It went away, or is another file by now; nothing of it is in.
     Gone,
+    /// It is in, but went away or was replaced before it could be moved.
+    Vanished(Committed),
     /// We were told to stop: it stays where it is, and nothing of it is in.
     Stopped,
     /// A fault of ours: it stays where it is.
@@ -56,6 +58,8 @@ pub enum Reach {
     File,
     /// It may pass, and stands in the way of all.
     Spool,
+    /// It looks lasting, but a single bad read looks the same: worth one more try.
+    Suspect,
     /// It does not pass by itself.
     Lasting,
 }
@@ -64,6 +68,11 @@ impl Trouble {
     /// A fault that may pass and stands in the way of all files.
     pub fn passing(text: impl Into<String>) -> Trouble {
         Trouble { reach: Reach::Spool, exit: Exit::Again, text: text.into() }
+    }
+
+    /// Whether trying again is of no use.
+    pub fn is_final(&self) -> bool {
+        matches!(self.reach, Reach::Suspect | Reach::Lasting)
     }
 
     fn of_file(text: String) -> Trouble {
@@ -76,7 +85,9 @@ impl From<&store::Error> for Trouble {
         use store::Error as E;
         let reach = match error {
             E::Busy(_) | E::Full(_) | E::Io(_) | E::Unknown(_) => Reach::Spool,
-            E::Corrupt(_) | E::Missing(_) | E::NewerSchema(_) | E::Misplaced(_) => Reach::Lasting,
+            // SQLite calls a page that could not be read damaged, too
+            E::Corrupt(_) => Reach::Suspect,
+            E::Missing(_) | E::NewerSchema(_) | E::Misplaced(_) => Reach::Lasting,
             E::OtherSettings { .. } | E::Overflow(_) => Reach::Lasting,
         };
         Trouble { reach, exit: Exit::of_store(error), text: error.to_string() }
@@ -212,7 +223,8 @@ impl Worker {
             if let Err(error) = opened.rewind() {
                 break Err(ingest::Error::Read(error));
             }
-            let mut watched = Watched { opened: &opened, pace };
+            let inbox = self.spool.inbox();
+            let mut watched = Watched { inbox, entry, opened: &opened, pace };
             match ingest.run(self.store.as_mut(), opened.file(), &mut watched) {
                 // the same delivery again: the store says whether the commit took place
                 Err(ingest::Error::Store(store::Error::Unknown(_))) if asked < ASK_AGAIN => {
@@ -267,7 +279,7 @@ impl Worker {
     ) -> Verdict {
         match shelve::to_done(&self.spool, entry, &opened) {
             Ok(to) => Verdict::Done(committed, to),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
+            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Vanished(committed),
             // written to after its commit: taken again, and what is in counts as duplicates
             Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => {
@@ -333,6 +345,8 @@ fn reason(refused: &RefusedBatch) -> Vec<u8> {
 
 /// Watches over a file of the inbox while it is read.
 struct Watched<'a> {
+    inbox: &'a Path,
+    entry: &'a Entry,
     opened: &'a Opened,
     pace: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
 }
@@ -346,6 +360,7 @@ impl Watcher for Watched<'_> {
     /// not leave their counts without the file.
     fn still_the_same(&mut self) -> io::Result<bool> {
         self.opened.sync()?;
-        self.opened.unchanged()
+        // one that was taken back or replaced meanwhile is not what lies there
+        Ok(self.opened.unchanged()? && ready::leads_to(self.inbox, self.entry, self.opened))
     }
 }

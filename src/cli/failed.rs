@@ -53,7 +53,7 @@ pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
 }
 
 fn print(failed: &Failed, reason: &Value, out: &mut dyn Write) -> std::io::Result<()> {
-    let text = |name: &str| reason[name].as_str().map(|text| shown(text.as_bytes()));
+    let text = |name: &str| reason[name].as_str().map(report::visible);
     let when = reason["refused_at_ms"].as_i64().map(report::utc).unwrap_or_default();
     writeln!(out, "  {}  {} bytes  {when}", failed.entry.shown(), failed.bytes)?;
     if let Some(message) = text("message") {

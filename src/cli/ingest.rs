@@ -130,7 +130,7 @@ impl Hand<'_> {
         }
         let (file, refusal) = (&refused.file, &refused.refusal);
         let verb = if self.mode == Mode::Commit { "refused" } else { "would refuse" };
-        let message = shown(refusal.message.as_bytes());
+        let message = report::visible(&refusal.message);
         complain(&format!(
             "{verb} {file}: {}: {message}\n  hint: {}",
             refusal.code.name(),

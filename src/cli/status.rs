@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::Where;
 use super::{Exit, Failure, results};
+use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
 use crate::report;
@@ -14,6 +15,9 @@ use crate::spool::name::shown;
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Snapshot, SourceRow, Summary};
+
+/// For how long the daemon may give no sign of life before it counts as stuck, in seconds.
+const MOST_SILENT_S: i64 = 45;
 
 pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     let spool = at.spool()?;
@@ -117,7 +121,7 @@ impl Known {
         )?;
         for source in self.held_back_by() {
             let name = shown(source.source.as_bytes());
-            let file = shown(source.last_file.as_bytes());
+            let file = report::visible(&source.last_file);
             let at = report::utc(source.last_batch_at_ms);
             writeln!(out, "held back   by source {name}: its last file was {file}, at {at}")?;
         }
@@ -145,7 +149,9 @@ impl Known {
 
 impl Status {
     fn exit(&self) -> Exit {
-        let fault = self.state.as_ref().is_some_and(|s| s.fault.is_some() || s.resting > 0);
+        let is_hindered =
+            |state: &State| state.fault.is_some() || state.resting > 0 || silent_s(state).is_some();
+        let fault = self.state.as_ref().is_some_and(is_hindered);
         match (self.running, fault) {
             (false, _) => Exit::Failed,
             (true, true) => Exit::Again,
@@ -191,7 +197,14 @@ impl Status {
                     "daemon      runs (pid {}, {}) since {since}",
                     state.pid, state.version
                 )?;
-                writeln!(out, "state       {}", shown(state.line().as_bytes()))?;
+                writeln!(out, "state       {}", report::visible(&state.line()))?;
+                if let Some(seconds) = silent_s(state) {
+                    writeln!(
+                        out,
+                        "no life     for {seconds} s: it was stopped, or is stuck; if it lasts, \
+                         restart it"
+                    )?;
+                }
                 if let Some(fault) = &state.fault {
                     let since = report::utc(fault.since_ms);
                     writeln!(out, "in the way  since {since}; tries: {}", fault.tries)?;
@@ -218,6 +231,13 @@ impl Status {
     }
 }
 
+/// For how many seconds a daemon that gives a sign of life every 15 has given none; none while that
+/// is nothing to speak of.
+fn silent_s(state: &State) -> Option<i64> {
+    let seconds = (Clock::System.now_ms() - state.updated_at_ms) / 1000;
+    (seconds > MOST_SILENT_S).then_some(seconds)
+}
+
 fn bytes(path: &Path) -> u64 {
     // asked by name, not opened: to close the store's file would drop the locks of this process
     std::fs::metadata(path).map_or(0, |meta| meta.len())
@@ -227,4 +247,19 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_without_a_sign_of_life_is_not_well() {
+        let now_ms = Clock::System.now_ms();
+        let seen =
+            |age_ms: i64| silent_s(&State { updated_at_ms: now_ms - age_ms, ..State::default() });
+        assert_eq!(seen(30_000), None);
+        assert!(seen(60_000).is_some_and(|seconds| seconds >= 60));
+        assert_eq!(seen(-3_600_000), None, "a clock that was set back is no silence");
+    }
 }

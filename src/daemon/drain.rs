@@ -57,6 +57,9 @@ impl Drain {
                 Err(trouble) if trouble.reach == Reach::Lasting || self.once => {
                     return Over::GaveUp(trouble);
                 }
+                Err(trouble) if trouble.reach == Reach::Suspect && backoff.tries() > 0 => {
+                    return Over::GaveUp(trouble);
+                }
                 Err(trouble) => {
                     let wait = backoff.next();
                     self.in_the_way(&trouble, wait);

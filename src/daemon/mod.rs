@@ -30,6 +30,9 @@ use state::{Phase, Shared, State};
 /// How often the state is published at most.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How often a sign of life is published, as long as the worker gives some.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
 /// How long the worker waits at most without a sign of life, where no watchdog asks for less.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -216,8 +219,12 @@ impl Desk {
         let watchdog = self.notifier.watchdog_interval();
         let mut fed = Fed::new(watchdog);
         let mut give_up: Option<Instant> = None;
+        let mut lives = u64::MAX;
         loop {
             let publish = self.publish_in().map_or_else(never, after);
+            let heartbeat = after(
+                self.published.map_or(HEARTBEAT, |at| HEARTBEAT.saturating_sub(at.elapsed())),
+            );
             let feed = fed.left().map_or_else(never, after);
             let too_long = give_up
                 .map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
@@ -242,6 +249,12 @@ impl Desk {
                 },
                 recv(ended) -> over => return self.close(over.ok()),
                 recv(publish) -> _ => self.publish(),
+                recv(heartbeat) -> _ => {
+                    let beats = self.shared.beats();
+                    self.dirty |= beats != std::mem::replace(&mut lives, beats);
+                    // without life the old state stands, and its age tells
+                    self.published = Some(Instant::now());
+                }
                 recv(feed) -> _ => fed.feed(&self.notifier, self.shared.beats()),
                 recv(too_long) -> _ => {
                     let text = "the current file could not be undone within the grace time; it is \

@@ -10,9 +10,10 @@ use crossbeam_channel::{Receiver, Sender, select};
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
 use super::state::Phase;
+use crate::report;
 use crate::spool::Entry;
 use crate::spool::name::shown;
-use crate::spool::scan::{Odd, Scan, Scanner, Why};
+use crate::spool::scan::{Odd, Oddity, Scan, Scanner, Why};
 use crate::spool::shelve;
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::sqlite::SqliteStore;
@@ -40,6 +41,12 @@ pub(super) struct Round {
     resting: HashMap<Entry, Backoff>,
     known_odd: HashSet<Odd>,
     stuck: Option<Trouble>,
+    // the last try ended with what looks like damage
+    suspected: bool,
+    // folders and files in the inbox that cannot be looked at
+    unreadable: usize,
+    // when the watch ended, which is not started again at once
+    unwatched_since: Option<Instant>,
 }
 
 impl Round {
@@ -62,6 +69,9 @@ impl Round {
             resting: HashMap::new(),
             known_odd: HashSet::new(),
             stuck: None,
+            suspected: false,
+            unreadable: 0,
+            unwatched_since: None,
             drain,
         }
     }
@@ -97,7 +107,12 @@ impl Round {
             }
             let took = match self.take_all(&scan) {
                 Ok(took) => took,
-                Err(trouble) if trouble.reach == Reach::Lasting || self.drain.once => {
+                Err(trouble) if trouble.reach == Reach::Suspect && !self.suspected => {
+                    self.suspected = true;
+                    self.back_off(&trouble);
+                    continue;
+                }
+                Err(trouble) if trouble.is_final() || self.drain.once => {
                     return Over::GaveUp(trouble);
                 }
                 Err(trouble) => {
@@ -146,6 +161,11 @@ impl Round {
         self.drain.changed();
     }
 
+    /// Whether the last watch ended so lately that another would only end as soon.
+    fn rests_from_watching(&self) -> bool {
+        self.unwatched_since.is_some_and(|since| since.elapsed() < POLL_INTERVAL)
+    }
+
     fn rescan_interval(&self) -> Duration {
         let rescan = self.drain.config.inbox.rescan();
         if self.watch.is_some() { rescan } else { rescan.min(POLL_INTERVAL) }
@@ -170,12 +190,15 @@ impl Round {
                 log::warn!("{odd}");
             }
         }
+        let is_unreadable = |odd: &&Odd| matches!(odd.oddity, Oddity::Unreadable(_));
+        self.unreadable = scan.odd.iter().filter(is_unreadable).count();
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));
         let mut state = self.drain.shared.state();
         state.ready = (scan.ready.len() + scan.links.len()) as u64;
         state.not_ready = scan.waiting.len() as u64;
-        state.odd = scan.odd.len() as u64;
+        state.odd = (scan.odd.len() - self.unreadable) as u64;
+        state.resting = (self.resting.len() + self.unreadable) as u64;
         state.ignored = scan.ignored as u64;
         drop(state);
         Ok(scan)
@@ -222,7 +245,7 @@ impl Round {
         let mut state = self.drain.shared.state();
         state.file = None;
         state.phase = Phase::Idle;
-        state.resting = self.resting.len() as u64;
+        state.resting = (self.resting.len() + self.unreadable) as u64;
         drop(state);
         self.drain.changed();
         Ok(took)
@@ -242,6 +265,7 @@ impl Round {
         self.drain.changed();
         let verdict = job(&mut self.worker, entry);
         if !matches!(verdict, Verdict::Trouble(_)) {
+            self.suspected = false;
             self.resting.remove(entry);
             self.backoff.reset();
             self.drain.clear();
@@ -266,7 +290,7 @@ impl Round {
                 let (code, message) = (refused.refusal.code.name(), &refused.refusal.message);
                 log::warn!(
                     "refused {entry}: {code}: {}; now {}",
-                    shown(message.as_bytes()),
+                    report::visible(message),
                     shown(to.as_os_str().as_encoded_bytes())
                 );
             }
@@ -277,6 +301,15 @@ impl Round {
                 return Ok(0);
             }
             Verdict::Gone => return Ok(0),
+            Verdict::Vanished(done) => {
+                state.done += 1;
+                log::warn!(
+                    "batch {}: {entry}: {}; it is in, but its file went away or was replaced \
+                     before it could be moved to done/",
+                    done.batch,
+                    done.counts
+                );
+            }
             Verdict::Stopped => {
                 log::info!("{entry} is undone: it stays in the inbox, for the next start");
                 return Ok(0);
@@ -346,6 +379,7 @@ impl Round {
                 log::warn!("the watch on the inbox ended: {why}");
                 self.drain.shared.state().rescans += 1;
                 self.watch = None;
+                self.unwatched_since = Some(Instant::now());
             }
         }
         true
@@ -362,7 +396,7 @@ impl Round {
 
     /// Waits for a hint, to be woken, or for the time to look again.
     fn wait(&mut self, scan: &Scan) {
-        if self.watch.is_none() && !self.drain.once {
+        if self.watch.is_none() && !self.drain.once && !self.rests_from_watching() {
             self.start_watch();
             if self.watch.is_some() {
                 // what came before the watch is seen by the scan after it

@@ -170,9 +170,10 @@ impl Judge {
         Judge { settings, batch, source: source.to_owned(), now_ms: 0, watermark }
     }
 
-    /// The sources that the batch has named up to and including this chunk: what
-    /// [`learn`](Self::learn) is to be told of, in this order.
+    /// The sources that the chunk names: what [`learn`](Self::learn) is to be told of, in this
+    /// order, from a store in which the chunks before have been applied.
     pub fn sources<'s>(&'s mut self, chunk: &Chunk) -> Vec<&'s str> {
+        self.watermark.restart();
         for event in chunk.iter() {
             self.watermark.place(event.source.unwrap_or(&self.source));
         }

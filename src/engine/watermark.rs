@@ -38,6 +38,8 @@ pub(super) struct Watermark {
     sources: Vec<Source>,
     by_name: HashMap<String, usize>,
     others_least_ms: Option<i64>,
+    // the least over all sources; none when it has to be found anew
+    least_ms: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -55,10 +57,18 @@ impl Watermark {
             sources: Vec::new(),
             by_name: HashMap::new(),
             others_least_ms: None,
+            least_ms: None,
         }
     }
 
-    /// The place of that source, which is added if this batch has not named it yet.
+    /// Forgets the sources of the chunk before: what it made of them is in the store by now.
+    pub(super) fn restart(&mut self) {
+        self.sources.clear();
+        self.by_name.clear();
+        self.least_ms = None;
+    }
+
+    /// The place of that source, which is added if this chunk has not named it yet.
     pub(super) fn place(&mut self, source: &str) -> usize {
         if let Some(place) = self.by_name.get(source) {
             return *place;
@@ -73,14 +83,14 @@ impl Watermark {
         self.sources.iter().map(|source| source.name.as_str())
     }
 
-    /// Takes over what the store says of all sources named so far. What this batch has moved by
-    /// itself is not undone.
+    /// Takes over what the store says, for the sources named by this chunk.
     pub(super) fn learn(&mut self, progress: &Progress) {
         self.watermark_ms = self.watermark_ms.max(progress.watermark_ms);
         self.others_least_ms = progress.others_least_ms;
         for (source, known) in self.sources.iter_mut().zip(&progress.sources) {
-            source.max_timestamp_ms = source.max_timestamp_ms.max(*known);
+            source.max_timestamp_ms = *known;
         }
+        self.least_ms = None;
     }
 
     pub(super) fn now_ms(&self) -> i64 {
@@ -98,8 +108,13 @@ impl Watermark {
             return None;
         }
         self.sources[place].max_timestamp_ms = Some(timestamp_ms);
-        let here = self.sources.iter().filter_map(|source| source.max_timestamp_ms).min();
-        let least_ms = here.into_iter().chain(self.others_least_ms).min()?;
+        // of many sources only the furthest behind matters, and most events are not of that one
+        self.least_ms = match self.least_ms {
+            Some(least_ms) if before.is_none() => Some(least_ms.min(timestamp_ms)),
+            Some(least_ms) if before.is_some_and(|before| before > least_ms) => Some(least_ms),
+            _ => self.find_least_ms(),
+        };
+        let least_ms = self.least_ms?;
         let from_ms = self.watermark_ms;
         let to_ms = from_ms.max(least_ms - self.lateness_ms);
         self.watermark_ms = to_ms;
@@ -108,6 +123,11 @@ impl Watermark {
             to_ms,
             event_index: Some(index),
         })
+    }
+
+    fn find_least_ms(&self) -> Option<i64> {
+        let here = self.sources.iter().filter_map(|source| source.max_timestamp_ms);
+        here.chain(self.others_least_ms).min()
     }
 }
 
@@ -144,13 +164,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learnt_again_in_mid_batch_undoes_nothing() {
+    fn each_chunk_begins_with_what_the_store_says() {
         let mut w = watermark(None);
         w.advance(0, 5000, 0);
+        w.restart();
         w.place("b");
-        let progress = Progress { sources: vec![None, Some(4000)], ..Progress::default() };
-        w.learn(&progress);
-        assert_eq!((w.now_ms(), w.max_timestamp_ms(0)), (4500, Some(5000)));
-        assert_eq!(w.max_timestamp_ms(1), Some(4000));
+        // what the chunk before made of "a" is among the others by now
+        let sources = vec![Some(4000)];
+        let others_least_ms = Some(5000);
+        w.learn(&Progress { watermark_ms: 4500, sources, others_least_ms, now_ms: 0 });
+        assert_eq!((w.now_ms(), w.max_timestamp_ms(0)), (4500, Some(4000)));
+        w.advance(0, 9000, 1);
+        assert_eq!(w.now_ms(), 4500);
+    }
+
+    #[test]
+    fn the_least_is_right_however_sources_overtake_each_other() {
+        let mut w = watermark(None);
+        let places: Vec<usize> = ["a", "b", "c"].iter().map(|name| w.place(name)).collect();
+        let mut greatest = [None; 3];
+        let mut expected = 0;
+        let mut random = 7_u64;
+        for index in 0..2000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (source, timestamp_ms) =
+                ((random >> 33) as usize % 3, (random >> 40) as i64 % 50_000);
+            greatest[source] = greatest[source].max(Some(timestamp_ms));
+            let least = greatest.iter().flatten().min().copied().unwrap_or(0);
+            expected = expected.max(least - 500);
+            w.advance(places[source], timestamp_ms, index);
+            assert_eq!(w.now_ms(), expected, "after event {index}");
+        }
     }
 }

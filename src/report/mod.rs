@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use globset::{GlobBuilder, GlobMatcher};
 
 pub(crate) use json::settings_json;
-pub use shown::{grouped, shown, utc};
+pub use shown::{grouped, shown, utc, visible};
 
 use crate::engine::totals::Totals;
 use crate::engine::window;

@@ -35,6 +35,19 @@ pub fn shown(name: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
+/// A text as it stands, but for what cannot be seen, which is escaped: for messages, in which names
+/// stand escaped already.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_hidden(c) { push_escaped(c, &mut shown) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
 /// The moment in UTC to the millisecond, as `2026-11-29T18:22:35.123Z`; one that is outside the
 /// years -9999 to 9999, which that form can show, is named as such.
 pub fn utc(ms: i64) -> String {

@@ -37,6 +37,13 @@ pub fn open_entry(base: &Path, entry: &Entry) -> Result<Opened, OpenError> {
     open_at(&folder, &entry.name)
 }
 
+/// Whether the entry still leads to that very file.
+pub fn leads_to(base: &Path, entry: &Entry, opened: &Opened) -> bool {
+    let here = folder::open_source(base, entry.folder.as_deref())
+        .and_then(|folder| Facts::at(&folder, &entry.name));
+    here.is_ok_and(|here| here.file == opened.at_open.file)
+}
+
 /// Opens a file by its path: without following its last name, without blocking on a pipe, and
 /// only when it is a regular file.
 ///

@@ -53,7 +53,8 @@ pub trait Batch {
     /// By kind, as for all that follow.
     fn facts(&mut self, chunk: &Chunk, facts: &mut Vec<Fact>) -> Result<(), Error>;
 
-    /// W, the sources asked for, the least of all others, and the store's clock.
+    /// W, the sources asked for, the least of all others, and the store's clock: as the chunks that
+    /// this batch has applied left them.
     ///
     /// # Errors
     /// By kind.

@@ -150,3 +150,18 @@ fn who_breaks_the_lease_kills_nobody_and_waits_no_longer_than_it_is_held() {
     let _writer = options.open(&path).unwrap();
     assert_eq!(being_written(opened.file()), Some(true));
 }
+
+#[test]
+fn a_file_that_was_taken_back_or_replaced_is_not_led_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (inbox, entry) = (dir.path(), Entry::new(Some("gw"), "a.json"));
+    fs::create_dir(inbox.join("gw")).unwrap();
+    fs::write(inbox.join("gw/a.json"), "old").unwrap();
+    let opened = open_entry(inbox, &entry).unwrap();
+    assert!(leads_to(inbox, &entry, &opened));
+    fs::write(inbox.join("gw/new"), "new").unwrap();
+    fs::rename(inbox.join("gw/new"), inbox.join("gw/a.json")).unwrap();
+    assert!(!leads_to(inbox, &entry, &opened));
+    fs::remove_dir_all(inbox.join("gw")).unwrap();
+    assert!(!leads_to(inbox, &entry, &opened));
+}

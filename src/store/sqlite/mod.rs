@@ -156,15 +156,7 @@ impl SqliteStore {
     }
 
     fn try_start(&mut self, wait: Duration) -> Result<(), Error> {
-        // a file that was renamed away would go on taking batches, and nobody would find them
-        if self.file.is_some_and(|file| file.has_left(&self.path)) {
-            self.connection = None;
-            return Err(Error::Missing(format!(
-                "{}: the store was moved, removed or replaced while it was in use; stop whatever \
-                 uses it, put it back, then start again",
-                self.path.display()
-            )));
-        }
+        self.refuse_other_file()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.reconnect(wait)?,
@@ -179,6 +171,19 @@ impl SqliteStore {
                 return Err(Error::Busy(text));
             }
             Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    /// A file that was renamed away would go on taking batches, and nobody would find them.
+    fn refuse_other_file(&mut self) -> Result<(), Error> {
+        if self.file.is_some_and(|file| file.has_left(&self.path)) {
+            self.connection = None;
+            return Err(Error::Missing(format!(
+                "{}: the store was moved, removed or replaced while it was in use; stop whatever \
+                 uses it, put it back, then start again",
+                self.path.display()
+            )));
         }
         Ok(())
     }
@@ -227,6 +232,7 @@ impl SqliteStore {
 
     /// Ends the open transaction: durable when this returns.
     fn finish(&mut self) -> Result<(), Error> {
+        self.refuse_other_file()?;
         let Some(connection) = &self.connection else {
             return self.attempt("commit", |_| Ok(()));
         };

@@ -65,7 +65,8 @@ fn a_folder_of_a_source_that_cannot_be_listed_holds_up_no_other() {
     chmod(world.inbox().join("closed"), 0o000);
     let daemon = quick(&world);
     world.eventually("the other is taken", || world.names("done") == ["open/b.json"]);
-    world.eventually("it is reported", || super::told(&world, "odd") == 1);
+    world.eventually("it is reported", || super::told(&world, "resting") == 1);
+    world.run(&["status"]).exits(75);
     assert!(world.log().contains("inbox/closed cannot be looked into"), "{}", world.log());
     chmod(world.inbox().join("closed"), 0o755);
     world.until_drained();
