@@ -16,7 +16,9 @@ use log::Level;
 use toml::de::DeTable;
 
 use crate::decode;
-use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::engine::settings::{
+    DEFAULT_MAX_FUTURE_MS, LatePolicy, LateRule, Settings, SettingsError,
+};
 use crate::spool::scan::Order;
 use reader::{Reader, Section, place_of};
 
@@ -28,6 +30,9 @@ pub const WORK_FOLDERS: [&str; 4] = ["inbox", "done", "failed", "reports"];
 
 /// What bounds a wait: one hour.
 const HOUR_MS: u64 = 3_600_000;
+
+/// What bounds a silence: one year.
+const YEAR_MS: u64 = 31_536_000_000;
 
 /// The greatest whole number of a TOML file.
 const MAX: u64 = i64::MAX as u64;
@@ -45,6 +50,8 @@ pub struct Config {
     pub window: Option<Settings>,
     /// `[inbox]`.
     pub inbox: Inbox,
+    /// `[sources]`.
+    pub sources: Sources,
     /// `[limits]`.
     pub limits: Limits,
     /// `[daemon]`.
@@ -72,6 +79,23 @@ pub enum InboxOrder {
     Name,
     /// The least recently changed first.
     Mtime,
+}
+
+/// Which sources are waited for, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// After how long without anything from it a source is idle, 1000 to 31536000000 ms (a year);
+    /// none, the default: never.
+    pub idle_timeout_ms: Option<u64>,
+    /// Sources that are expected: the watermark waits for their first event.
+    pub declared: Vec<String>,
+}
+
+impl Sources {
+    /// After how long without anything from it a source is idle.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        self.idle_timeout_ms.map(Duration::from_millis)
+    }
 }
 
 /// How large what is read may be. Beyond it a batch is refused, with a code of its own for each.
@@ -240,6 +264,9 @@ impl Config {
                 compare("window.lateness_ms", old.lateness_ms() == new.lateness_ms());
                 compare("window.late_rule", old.late_rule() == new.late_rule());
                 compare("window.late_policy", old.late_policy() == new.late_policy());
+                compare("window.max_future_ms", old.max_future_ms() == new.max_future_ms());
+                let (old, new) = (old.dedup_horizon_ms(), new.dedup_horizon_ms());
+                compare("window.dedup_horizon_ms", old == new);
             }
             (old, new) => compare("window", old == new),
         }
@@ -266,6 +293,7 @@ impl Config {
             db,
             window: read_window(top.section("window")),
             inbox: read_inbox(top.section("inbox")),
+            sources: read_sources(top.section("sources")),
             limits: read_limits(top.section("limits")),
             daemon: read_daemon(top.section("daemon")),
         }
@@ -277,12 +305,28 @@ fn read_window(mut window: Section<'_, '_, '_>) -> Option<Settings> {
     let lateness_ms = window.required_ms("lateness_ms", 0..=MAX);
     let rules = [LateRule::Window, LateRule::Event].map(|rule| (rule.name(), rule));
     let late_rule = window.choice("late_rule", &rules, LateRule::default());
-    let policies = [LatePolicy::Aside, LatePolicy::Drop].map(|policy| (policy.name(), policy));
+    let policies = [LatePolicy::Aside, LatePolicy::Drop, LatePolicy::Correct];
+    let policies = policies.map(|policy| (policy.name(), policy));
     let late_policy = window.choice("late_policy", &policies, LatePolicy::default());
-    window.comes_later("max_future_ms");
-    window.comes_later("dedup_horizon_ms");
-    match Settings::new(window_ms?, lateness_ms?) {
-        Ok(settings) => Some(settings.with_late(late_rule, late_policy)),
+    let guard_ms = Some(DEFAULT_MAX_FUTURE_MS.unsigned_abs());
+    let max_future_ms = window.number_or_off("max_future_ms", 0..=MAX, guard_ms);
+    let horizon_ms = window.number_or_off("dedup_horizon_ms", 1..=MAX, None);
+    // within the range of a TOML integer, as all of them were checked to be
+    let signed = |ms: Option<u64>| ms.and_then(|ms| i64::try_from(ms).ok());
+    let settings = Settings::new(window_ms?, lateness_ms?)
+        .map(|settings| settings.with_late(late_rule, late_policy))
+        .and_then(|settings| settings.with_max_future_ms(signed(max_future_ms)))
+        .and_then(|settings| settings.with_dedup_horizon_ms(signed(horizon_ms)));
+    match settings {
+        Ok(settings) => Some(settings),
+        Err(SettingsError::HorizonTooShort { least_ms, .. }) => {
+            let expected = format!(
+                "at least window_ms + lateness_ms, which is {least_ms} (a repeat could be counted \
+                 twice in a window that is still open)"
+            );
+            window.refuse("dedup_horizon_ms", &expected);
+            None
+        }
         Err(error) => {
             window.refuse_whole(&error.to_string());
             None
@@ -300,12 +344,19 @@ fn read_inbox(mut inbox: Section<'_, '_, '_>) -> Inbox {
     }
 }
 
+fn read_sources(mut sources: Section<'_, '_, '_>) -> Sources {
+    Sources {
+        idle_timeout_ms: sources.number_or_off("idle_timeout_ms", 1000..=YEAR_MS, None),
+        declared: sources.names("declared"),
+    }
+}
+
 fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
     let default = Limits::default();
     Limits {
         // no event has fewer bytes than the least
         max_event_bytes: limits.number("max_event_bytes", 64..=1 << 30, default.max_event_bytes),
-        max_file_bytes: limits.number_or_off("max_file_bytes", 1..=MAX),
+        max_file_bytes: limits.number_or_off("max_file_bytes", 1..=MAX, None),
         max_inflated_bytes: limits.number(
             "max_inflated_bytes",
             1..=MAX,

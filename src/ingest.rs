@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use crate::decode::{Decoder, Digest, Fault, Limits};
-use crate::engine::settings::Settings;
+use crate::engine::settings::{LatePolicy, Settings};
 use crate::engine::totals::{Delta, Overflow, Totals};
 use crate::engine::window::WindowId;
-use crate::engine::{Changes, Counts, Fact, Judge, Judged, Move, Outcome, Seen, window};
+use crate::engine::{Counts, Fact, Judge, Judged, Outcome, Seen, window};
 use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other, Refusal};
 use crate::store::{self, Batch, Begun, Committed, Delivery, Overflowing, Receipt, Refused, Store};
@@ -232,62 +232,6 @@ impl Ingest<'_> {
     }
 }
 
-/// Sets the watermark by hand, as a batch without events. None when it stands there already.
-///
-/// # Errors
-/// [`AdvanceError::Behind`] when W is further already: it never moves back.
-pub fn advance(
-    store: &mut dyn Store,
-    delivery: &Delivery,
-    to_ms: i64,
-    asked_by: &str,
-    reason: Option<&str>,
-) -> Result<Option<Committed>, AdvanceError> {
-    let window_ms = store.settings().window_ms();
-    let mut batch = match store.begin(delivery)? {
-        Begun::Known(committed) => return Ok(Some(committed)),
-        Begun::Open(batch) => batch,
-    };
-    let from_ms = batch.progress(&[])?.watermark_ms;
-    if to_ms < from_ms {
-        return Err(AdvanceError::Behind { watermark_ms: from_ms, asked_ms: to_ms });
-    }
-    if to_ms == from_ms {
-        return Ok(None);
-    }
-    let crosses = window::closing_starts_ms(from_ms, to_ms, window_ms).is_some();
-    let moved = Move { from_ms, to_ms, event_index: None };
-    let changes = Changes {
-        watermark_ms: to_ms,
-        moves: crosses.then_some(moved).into_iter().collect(),
-        ..Changes::default()
-    };
-    batch.apply(&Chunk::default(), &changes)?;
-    let receipt =
-        Receipt::Advance { asked_by: asked_by.to_owned(), reason: reason.map(str::to_owned) };
-    Ok(Some(batch.commit(&receipt)?))
-}
-
-/// Why the watermark could not be set.
-#[derive(Debug)]
-pub enum AdvanceError {
-    /// It is further already.
-    Behind {
-        /// W as it is.
-        watermark_ms: i64,
-        /// What was asked for.
-        asked_ms: i64,
-    },
-    /// The store could not do its part.
-    Store(store::Error),
-}
-
-impl From<store::Error> for AdvanceError {
-    fn from(error: store::Error) -> AdvanceError {
-        AdvanceError::Store(error)
-    }
-}
-
 /// A batch that the store has open.
 struct Open<'s, 'd> {
     batch: Box<dyn Batch + 's>,
@@ -403,8 +347,13 @@ fn overflow(
         .iter()
         .map(|window| (WindowId { start_ms: window.start_ms, key: &window.key }, window.before))
         .collect();
-    let accepted = judged.outcomes.iter().enumerate().filter(|(_, o)| **o == Outcome::Accepted);
-    for (row, _) in accepted {
+    // of the late ones only those have a part that correct their window; the store named no other
+    let counts = |outcome: &Outcome| match outcome {
+        Outcome::Accepted => true,
+        Outcome::Late => settings.late_policy() == LatePolicy::Correct,
+        Outcome::Duplicate | Outcome::Future | Outcome::Expired => false,
+    };
+    for (row, _) in judged.outcomes.iter().enumerate().filter(|(_, outcome)| counts(outcome)) {
         let event = chunk.event(row);
         let start_ms = window::start_ms(event.timestamp_ms, settings.window_ms());
         let Some(before) = held.get_mut(&WindowId { start_ms, key: event.key }) else { continue };

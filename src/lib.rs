@@ -14,6 +14,7 @@ pub mod store;
 pub mod exit;
 pub mod spool;
 
+pub mod act;
 pub mod config;
 pub mod ingest;
 pub mod report;

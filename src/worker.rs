@@ -124,6 +124,11 @@ impl Worker {
         Worker { spool, store, limits, settle, unfinished: HashMap::new() }
     }
 
+    /// The store, for what is not a file.
+    pub fn store(&mut self) -> &mut dyn Store {
+        self.store.as_mut()
+    }
+
     /// Changes the bounds for the files to come.
     pub fn set_limits(&mut self, limits: Limits, settle: Duration) {
         self.limits = limits;

@@ -5,27 +5,28 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Advance, Where};
-use super::{Exit, Failure, complain, delivery, results};
+use super::{Exit, Failure, asked_by, complain, results};
+use crate::act::{self, Asked};
 use crate::clock::Clock;
-use crate::event::DEFAULT_SOURCE;
-use crate::ingest::{self, AdvanceError};
 use crate::report;
 
 pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
     let mut store = at.open()?;
-    let delivery = delivery("advance".to_owned(), DEFAULT_SOURCE)?;
-    let reason = command.reason.as_deref();
-    let done = ingest::advance(&mut store, &delivery, command.to_ms, &asked_by(), reason)?;
-    let closed = done.as_ref().map_or(0, |committed| committed.windows_closed);
+    let by = asked_by();
+    let asked = Asked { by: &by, reason: command.reason.as_deref() };
+    let done = act::advance(&mut store, command.to_ms, asked)?;
     let mut out = results();
+    let (to_ms, closed) = (done.watermark_ms, done.windows_closed);
     if at.json {
-        let batch = done.map(|committed| committed.batch);
-        let line = json!({"batch": batch, "watermark_ms": command.to_ms, "windows_closed": closed});
+        let line = json!({"batch": done.batch, "watermark_ms": to_ms, "windows_closed": closed});
         writeln!(out, "{line}")?;
     } else {
-        let still = if done.is_some() { "" } else { "still " };
-        let (to_ms, utc) = (command.to_ms, report::utc(command.to_ms));
-        writeln!(out, "watermark {still}{to_ms} ({utc}), windows closed: {closed}")?;
+        let still = if done.batch.is_some() { "" } else { "still " };
+        writeln!(
+            out,
+            "watermark {still}{to_ms} ({}), windows closed: {closed}",
+            report::utc(to_ms)
+        )?;
     }
     out.flush()?;
     if command.to_ms > Clock::System.now_ms() {
@@ -35,27 +36,4 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
         );
     }
     Ok(Exit::Done)
-}
-
-impl From<AdvanceError> for Failure {
-    fn from(error: AdvanceError) -> Failure {
-        match error {
-            AdvanceError::Store(error) => Failure::from(error),
-            AdvanceError::Behind { watermark_ms, asked_ms } => Failure::new(
-                Exit::Usage,
-                format!(
-                    "the watermark is at {watermark_ms} ({}) and never moves back: {asked_ms} is \
-                     behind it",
-                    report::utc(watermark_ms)
-                ),
-            ),
-        }
-    }
-}
-
-/// Who is at the keyboard, as well as can be told.
-fn asked_by() -> String {
-    let uid = rustix::process::getuid().as_raw();
-    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    named.map_or_else(|| format!("uid {uid}"), |user| format!("{user} (uid {uid})"))
 }

@@ -76,12 +76,30 @@ pub(crate) enum Command {
         windowflow --db totals.db report\n  \
         windowflow --db totals.db report --format csv --key 'meter-*' --state final > final.csv")]
     Report(Report),
-    /// List the late events that were kept apart
-    #[command(after_help = "Example:\n  windowflow --db totals.db late --key checkout")]
+    /// List the late events that were kept apart, or turn them into corrections
+    #[command(after_help = "Examples:\n  \
+        windowflow --db totals.db late --key checkout\n  \
+        windowflow --db totals.db late --apply --key checkout --reason 'agreed with billing'")]
     Late(Late),
+    /// List the events that are held as too far ahead of the clock
+    #[command(after_help = "Example:\n  windowflow --db totals.db held")]
+    Held,
+    /// Judge held events again, by the rules of this moment
+    ///
+    /// Those that are still too far ahead of the clock stay held.
+    #[command(after_help = "Examples:\n  \
+        windowflow --db totals.db release --all --reason 'clock of press-3 was set'\n  \
+        windowflow --db totals.db release --id press-3/17")]
+    Release(Settle),
+    /// Drop held events for good; when their ids come again they count as repeats
+    #[command(after_help = "Example:\n  \
+        windowflow --db totals.db discard --id press-3/17 --reason 'wrong year'")]
+    Discard(Settle),
     /// List the sources: how far each has come, and which one holds the watermark back
-    #[command(after_help = "Example:\n  windowflow --db totals.db sources")]
-    Sources,
+    #[command(after_help = "Examples:\n  \
+        windowflow --db totals.db sources\n  \
+        windowflow --db totals.db sources --declare press-4 --reason 'starts on Monday'")]
+    Sources(Sources),
     /// Set the watermark by hand: windows that end by then are final
     ///
     /// For when nothing more will come. It never moves back; who asked is recorded.
@@ -130,27 +148,32 @@ pub(crate) struct Init {
     #[arg(long, value_name = "RULE", default_value = "window",
         value_parser = PossibleValuesParser::new(["window", "event"]))]
     pub(crate) late_rule: String,
-    /// Late events are kept in the side output (aside), or only counted (drop)
-    #[arg(long, value_name = "POLICY", default_value = "aside", value_parser = late_policy)]
+    /// Late events are kept in the side output, or only counted, or correct their window
+    #[arg(long, value_name = "POLICY", default_value = "aside",
+        value_parser = PossibleValuesParser::new(["aside", "drop", "correct"]))]
     pub(crate) late_policy: String,
-    #[arg(long, hide = true, value_parser = not_yet)]
-    pub(crate) max_future_ms: Option<String>,
-    #[arg(long, hide = true, value_parser = not_yet)]
-    pub(crate) dedup_horizon_ms: Option<String>,
+    /// Events further ahead of the clock than this many milliseconds are held; or off
+    #[arg(long, value_name = "N|off", allow_negative_numbers = true,
+        default_value = "86400000", value_parser = or_off)]
+    pub(crate) max_future_ms: OrOff,
+    /// How far behind the watermark ids are remembered, in milliseconds; or off, for ever
+    #[arg(long, value_name = "N|off", allow_negative_numbers = true,
+        default_value = "off", value_parser = or_off)]
+    pub(crate) dedup_horizon_ms: OrOff,
 }
 
-fn late_policy(given: &str) -> Result<String, String> {
-    match given {
-        "aside" | "drop" => Ok(given.to_owned()),
-        "correct" => Err("this version has no corrections yet: choose aside or drop".to_owned()),
-        _ => Err("possible values: aside, drop".to_owned()),
+/// A number of milliseconds, or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OrOff(pub(crate) Option<i64>);
+
+fn or_off(given: &str) -> Result<OrOff, String> {
+    if given == "off" {
+        return Ok(OrOff(None));
     }
-}
-
-fn not_yet(_: &str) -> Result<String, String> {
-    Err("this version cannot set it yet: events more than a day ahead of the clock are held, and \
-         ids are remembered for ever"
-        .to_owned())
+    match given.parse() {
+        Ok(ms) if ms >= 0 => Ok(OrOff(Some(ms))),
+        _ => Err("expected a whole number of milliseconds from 0 on, or off".to_owned()),
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -187,8 +210,9 @@ pub(crate) struct Report {
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Only windows that are open, or final
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(["open", "final"]))]
+    /// Only windows that are open, or final, or corrected since they were final
+    #[arg(long, value_name = "STATE",
+        value_parser = PossibleValuesParser::new(["open", "final", "corrected"]))]
     pub(crate) state: Option<String>,
 }
 
@@ -199,6 +223,35 @@ pub(crate) struct Late {
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
+    /// Turn them into revisions of their windows, each once, all in one transaction
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) apply: bool,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Settle {
+    /// The id of a held event; may be given more than once
+    #[arg(long = "id", value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Sources {
+    /// Expect a source: the watermark waits for its first event
+    #[arg(long, value_name = "NAME", value_parser = source)]
+    pub(crate) declare: Vec<String>,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT", requires = "declare")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

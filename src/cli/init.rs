@@ -29,11 +29,12 @@ pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
 }
 
 fn settings(command: &Init) -> Result<Settings, Failure> {
-    let usage = |error: String| Failure::new(Exit::Usage, error);
-    let settings = Settings::new(command.window_ms, command.lateness_ms)
-        .map_err(|error| usage(error.to_string()))?;
     // both names were checked when the arguments were read
     let rule = LateRule::from_name(&command.late_rule).unwrap_or_default();
     let policy = LatePolicy::from_name(&command.late_policy).unwrap_or_default();
-    Ok(settings.with_late(rule, policy))
+    Settings::new(command.window_ms, command.lateness_ms)
+        .map(|settings| settings.with_late(rule, policy))
+        .and_then(|settings| settings.with_max_future_ms(command.max_future_ms.0))
+        .and_then(|settings| settings.with_dedup_horizon_ms(command.dedup_horizon_ms.0))
+        .map_err(|error| Failure::new(Exit::Config, error.to_string()))
 }

@@ -8,6 +8,7 @@ mod ingest;
 mod init;
 mod report;
 mod run;
+mod settle;
 mod status;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+use crate::act;
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
 use crate::daemon::state::State;
 use crate::exit::Exit;
@@ -92,8 +94,12 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
         Command::Ingest(command) => ingest::run(at, &command, crate::ingest::Mode::Commit),
         Command::Check(command) => ingest::run(at, &command, crate::ingest::Mode::Check),
         Command::Report(command) => report::run(at, &command),
+        Command::Late(command) if command.apply => settle::apply_late(at, &command),
         Command::Late(command) => report::late(at, &command),
-        Command::Sources => report::sources(at),
+        Command::Held => settle::held(at),
+        Command::Release(command) => settle::release(at, &command),
+        Command::Discard(command) => settle::discard(at, &command),
+        Command::Sources(command) => report::sources(at, &command),
         Command::Advance(command) => advance::run(at, &command),
         Command::Run(command) => run::run(at, &command),
         Command::Failed => failed::list(at),
@@ -194,4 +200,38 @@ fn options(config: &Config) -> Options {
 fn delivery(file: String, source: &str) -> Result<Delivery, Failure> {
     Delivery::fresh(file, source.to_owned())
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot draw a random token: {error}")))
+}
+
+/// Who is at the keyboard, as well as can be told.
+fn asked_by() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    named.map_or_else(|| format!("uid {uid}"), |user| format!("{user} (uid {uid})"))
+}
+
+impl From<act::Error> for Failure {
+    fn from(error: act::Error) -> Failure {
+        match error {
+            act::Error::Store(store::Error::Overflow(windows)) => {
+                let named = windows.iter().take(3).map(|window| {
+                    format!("the window of key {:?} from {}", window.key, window.start_ms)
+                });
+                let named = named.collect::<Vec<_>>().join(", ");
+                let text = format!(
+                    "nothing was done: {named} would leave the signed 64-bit range; leave out the \
+                     events of these windows"
+                );
+                Failure::new(Exit::Refused, text)
+            }
+            act::Error::Store(error) => Failure::from(error),
+            act::Error::Behind { watermark_ms, asked_ms } => Failure::new(
+                Exit::Usage,
+                format!(
+                    "the watermark is at {watermark_ms} ({}) and never moves back: {asked_ms} is \
+                     behind it",
+                    crate::report::utc(watermark_ms)
+                ),
+            ),
+        }
+    }
 }

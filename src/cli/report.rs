@@ -2,9 +2,11 @@
 
 use std::io::Write;
 
-use super::args::{Filters, Late, Report, Where};
-use super::{Exit, Failure, results};
+use super::args::{Filters, Late, Report, Sources, Where};
+use super::{Exit, Failure, asked_by, results};
+use crate::act::{self, Asked};
 use crate::clock::Clock;
+use crate::engine::Presence;
 use crate::report::{self, Error, Filter, Format, State};
 use crate::store::Span;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
@@ -28,14 +30,21 @@ pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-pub(super) fn sources(at: &Where) -> Result<Exit, Failure> {
+pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
+    if !command.declare.is_empty() {
+        let mut store = at.open()?;
+        let names: Vec<&str> = command.declare.iter().map(String::as_str).collect();
+        let by = asked_by();
+        let asked = Asked { by: &by, reason: command.reason.as_deref() };
+        act::change_presence(&mut store, &names, Presence::Declared, asked)?;
+    }
     let mut out = results();
     report::write_sources(&snapshot(at)?, at.json, &mut out)?;
     out.flush()?;
     Ok(Exit::Done)
 }
 
-fn snapshot(at: &Where) -> Result<SqliteSnapshot, Failure> {
+pub(super) fn snapshot(at: &Where) -> Result<SqliteSnapshot, Failure> {
     Ok(SqliteStore::snapshot(&at.db()?, at.options()?)?)
 }
 
@@ -44,7 +53,7 @@ fn format(at: &Where, named: Option<&str>) -> Format {
     named.and_then(Format::from_name).unwrap_or(default)
 }
 
-fn filter(given: &Filters) -> Result<Filter, Failure> {
+pub(super) fn filter(given: &Filters) -> Result<Filter, Failure> {
     let key = given.key.as_deref().map(Filter::key_glob).transpose();
     let key = key.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     Ok(Filter { key, span: Span { from_ms: given.from_ms, to_ms: given.to_ms }, state: None })

@@ -10,7 +10,7 @@ use super::{Exit, Failure, results};
 use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
-use crate::report;
+use crate::report::{self, Holding, is_awaited, suspected_unit};
 use crate::spool::name::shown;
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
@@ -83,17 +83,25 @@ impl Known {
         })
     }
 
-    /// The sources that no other is behind: as long as they stand still, so does W.
+    /// The sources that hold W back: as long as they stand still, so does W.
     fn held_back_by(&self) -> Vec<&SourceRow> {
-        let least = self.sources.iter().filter_map(|source| source.max_timestamp_ms).min();
-        let slowest = |source: &&SourceRow| source.max_timestamp_ms == least && least.is_some();
-        self.sources.iter().filter(slowest).collect()
+        let holding = Holding::of(&self.sources, &self.summary);
+        self.sources.iter().filter(|source| holding.holds(source)).collect()
+    }
+
+    /// The sources whose timestamps seem to be in another unit, with that.
+    fn suspects(&self) -> impl Iterator<Item = (&SourceRow, &'static str)> {
+        self.sources.iter().filter_map(|source| Some((source, suspected_unit(source)?)))
     }
 
     fn members(&self) -> Value {
         let names = self.held_back_by().iter().map(|s| s.source.as_str()).collect::<Vec<_>>();
         let versions: serde_json::Map<String, Value> =
             self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))).collect();
+        let idle = self.sources.iter().filter(|source| source.idle);
+        let idle: Vec<&str> = idle.map(|source| source.source.as_str()).collect();
+        let suspects: serde_json::Map<String, Value> =
+            self.suspects().map(|(row, unit)| (row.source.clone(), json!(unit))).collect();
         json!({
             "watermark_ms": self.summary.watermark_ms,
             "max_timestamp_ms": self.summary.max_timestamp_ms,
@@ -105,8 +113,12 @@ impl Known {
             "counts": self.summary.counts,
             "windows": self.summary.windows,
             "open_windows": self.summary.open_windows,
+            "corrected_windows": self.summary.corrected_windows,
             "late_kept": self.summary.late_kept,
+            "late_waiting": self.summary.late_waiting,
             "held": self.summary.held,
+            "idle_sources": idle,
+            "suspected_units": suspects,
             "producer_versions": versions,
         })
     }
@@ -121,9 +133,22 @@ impl Known {
         )?;
         for source in self.held_back_by() {
             let name = shown(source.source.as_bytes());
-            let file = report::visible(&source.last_file);
-            let at = report::utc(source.last_batch_at_ms);
+            if is_awaited(source) {
+                writeln!(out, "held back   by source {name}: declared, and nothing came yet")?;
+                continue;
+            }
+            let file = report::visible(source.last_file.as_deref().unwrap_or("-"));
+            let at = source.last_batch_at_ms.map_or_else(|| "-".to_owned(), report::utc);
             writeln!(out, "held back   by source {name}: its last file was {file}, at {at}")?;
+        }
+        for source in self.sources.iter().filter(|source| source.idle) {
+            let since = source.presence_since_ms.map_or_else(|| "-".to_owned(), report::utc);
+            let name = shown(source.source.as_bytes());
+            writeln!(out, "idle        source {name}, since {since}: it does not hold back")?;
+        }
+        for (source, unit) in self.suspects() {
+            let name = shown(source.source.as_bytes());
+            writeln!(out, "suspect     source {name}: timestamps look like {unit}")?;
         }
         let last = summary.last_ingest_at_ms.map(report::utc);
         let last = last.map_or_else(String::new, |at| format!("; the last one at {at}"));
@@ -136,8 +161,14 @@ impl Known {
         writeln!(out, "events      {}: {counts}", report::grouped(counts.events()))?;
         writeln!(
             out,
-            "windows     {}, of which open: {}; late events kept: {}; held as too far ahead: {}",
-            summary.windows, summary.open_windows, summary.late_kept, summary.held
+            "windows     {}, of which open: {}, corrected: {}; late events kept: {}, of which not \
+             applied: {}; held as too far ahead: {}",
+            summary.windows,
+            summary.open_windows,
+            summary.corrected_windows,
+            summary.late_kept,
+            summary.late_waiting,
+            summary.held
         )?;
         for (version, counts) in &self.versions {
             let version = shown(version.as_bytes());

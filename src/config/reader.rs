@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::Problem;
+use crate::event::check_name;
 
 /// How alike two keys are, from 0 to 1, when one can be a slip for the other.
 const LEAST_LIKENESS: f64 = 0.75;
@@ -135,8 +136,9 @@ impl<'t, 'v> Section<'_, 't, 'v> {
         &mut self,
         key: &'static str,
         range: RangeInclusive<u64>,
+        default: Option<u64>,
     ) -> Option<u64> {
-        let (_, _, value) = self.find(key)?;
+        let Some((_, _, value)) = self.find(key) else { return default };
         if value.as_str() == Some("off") {
             return None;
         }
@@ -208,15 +210,20 @@ impl<'t, 'v> Section<'_, 't, 'v> {
         }
     }
 
-    /// A key that a later version will know.
-    pub(super) fn comes_later(&mut self, key: &'static str) {
-        let found = self.table.and_then(|table| table.get_key_value(key));
-        if let Some((name, _)) = found {
-            let message = "comes with a later version: leave it out".to_owned();
-            self.reader.note(name.span().start, dotted(self.name, key), message);
-            // noted, so not unknown as well; it stays out of every list of known keys otherwise
-            self.reader.known.push((self.name, key));
+    /// Names of sources, in brackets.
+    pub(super) fn names(&mut self, key: &'static str) -> Vec<String> {
+        let Some((_, _, value)) = self.find(key) else { return Vec::new() };
+        let names: Option<Vec<String>> = value.as_array().and_then(|names| {
+            let name = |name: &toml::Spanned<DeValue<'_>>| {
+                let name = name.get_ref().as_str()?;
+                check_name(name).is_ok().then(|| name.to_owned())
+            };
+            names.iter().map(name).collect()
+        });
+        if names.is_none() {
+            self.refuse(key, "names of sources in brackets, each of 1 to 512 bytes and not blank");
         }
+        names.unwrap_or_default()
     }
 
     /// Whether the key stands in the file.

@@ -57,6 +57,8 @@ fn with(table: &str, key: &str, value: &str) -> Result<Config, ConfigError> {
     let others = match key {
         "window_ms" => "lateness_ms = 1\n",
         "lateness_ms" => "window_ms = 1\n",
+        // so that the least horizon fits
+        "dedup_horizon_ms" => "window_ms = 1\nlateness_ms = 0\n",
         _ if table == "window" => "window_ms = 1\nlateness_ms = 1\n",
         "backoff_min_ms" => "backoff_max_ms = 3600000\n",
         "backoff_max_ms" => "backoff_min_ms = 10\n",
@@ -91,7 +93,7 @@ fn the_example_names_every_key_and_no_other() {
     let mut reader = Reader::new("", Path::new("/"));
     let empty = DeTable::parse("").unwrap();
     Config::read(&mut reader, empty.get_ref());
-    let tables = ["window", "inbox", "limits", "daemon"];
+    let tables = ["window", "inbox", "sources", "limits", "daemon"];
     let mut known: Vec<(String, String)> = reader
         .known()
         .filter(|(_, key)| !tables.contains(key))
@@ -125,7 +127,7 @@ fn the_example_names_the_true_range_of_every_number() {
         }
         ranges += 1;
     }
-    assert_eq!(ranges, 11);
+    assert_eq!(ranges, 14);
 }
 
 #[test]
@@ -156,6 +158,8 @@ fn the_example_names_every_choice_and_every_default() {
 fn all_keys_reach_their_fields() {
     let text = "spool = 'spool'\ndb = '/var/lib/w.db'\n\
         [window]\nwindow_ms = 60_000\nlateness_ms = 0\nlate_rule = 'event'\nlate_policy = 'drop'\n\
+        max_future_ms = 'off'\ndedup_horizon_ms = 60_000\n\
+        [sources]\nidle_timeout_ms = 1000\ndeclared = ['press-1', 'press-2']\n\
         [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\n\
         [limits]\nmax_event_bytes = 65\nmax_file_bytes = 66\nmax_inflated_bytes = 0x43\n\
         [daemon]\nstop_grace_ms = 2\nbackoff_min_ms = 30\nbackoff_max_ms = 40\n\
@@ -164,9 +168,18 @@ fn all_keys_reach_their_fields() {
         spool: Some(PathBuf::from("/etc/windowflow/spool")),
         db: Some(PathBuf::from("/var/lib/w.db")),
         window: Some(
-            Settings::new(60_000, 0).unwrap().with_late(LateRule::Event, LatePolicy::Drop),
+            Settings::new(60_000, 0)
+                .unwrap()
+                .with_late(LateRule::Event, LatePolicy::Drop)
+                .with_max_future_ms(None)
+                .and_then(|settings| settings.with_dedup_horizon_ms(Some(60_000)))
+                .unwrap(),
         ),
         inbox: Inbox { settle_ms: 1, rescan_ms: 200, order: InboxOrder::Mtime },
+        sources: Sources {
+            idle_timeout_ms: Some(1000),
+            declared: vec!["press-1".to_owned(), "press-2".to_owned()],
+        },
         limits: Limits { max_event_bytes: 65, max_file_bytes: Some(66), max_inflated_bytes: 67 },
         daemon: Daemon {
             stop_grace_ms: 2,
@@ -246,19 +259,19 @@ fn an_unknown_key_is_refused_wherever_it_stands_and_the_nearest_is_named() {
     assert_eq!(
         refused("spoool = 'x'"),
         "line 1, column 1: spoool: unknown key: did you mean spool?; known here are spool, db, \
-         window, inbox, limits, daemon"
+         window, inbox, sources, limits, daemon"
     );
     assert_eq!(
         refused("settle_ms = 5"),
         "line 1, column 1: settle_ms: unknown key: it stands in [inbox]; known here are spool, db, \
-         window, inbox, limits, daemon"
+         window, inbox, sources, limits, daemon"
     );
     let misplaced = refused("[daemon]\ndb = 'x'");
     assert!(misplaced.contains("it stands at the top, before the first table"), "{misplaced}");
     let strange = refused("[\"\\u001b[2J\"]\nx = 1");
     assert_eq!(
         strange,
-        "line 1, column 2: \"\\u{1b}[2J\": unknown key; known here are spool, db, window, inbox, \
+        "line 1, column 2: \"\\u{1b}[2J\": unknown key; known here are spool, db, window, inbox, sources, \
          limits, daemon"
     );
 }
@@ -283,14 +296,26 @@ fn the_window_table_is_whole_or_absent() {
 }
 
 #[test]
-fn settings_of_a_later_version_are_named_as_such() {
-    for key in ["max_future_ms", "dedup_horizon_ms"] {
-        let error = refused(&format!("[window]\nwindow_ms = 1\nlateness_ms = 0\n{key} = 5"));
-        let expected = "comes with a later version: leave it out";
-        assert_eq!(error, format!("line 4, column 1: window.{key}: {expected}"));
+fn a_horizon_that_would_forget_what_still_counts_is_refused_in_its_place() {
+    let window = "[window]\nwindow_ms = 1000\nlateness_ms = 500\n";
+    let horizon_ms = |text: &str| parsed(text).window.unwrap().dedup_horizon_ms();
+    assert_eq!(horizon_ms(window), None);
+    assert_eq!(horizon_ms(&format!("{window}dedup_horizon_ms = 'off'")), None);
+    assert_eq!(horizon_ms(&format!("{window}dedup_horizon_ms = 1500")), Some(1500));
+    assert_eq!(
+        refused(&format!("{window}dedup_horizon_ms = 1499")),
+        "line 4, column 20: window.dedup_horizon_ms: expected at least window_ms + lateness_ms, \
+         which is 1500 (a repeat could be counted twice in a window that is still open), found the \
+         integer 1499"
+    );
+}
+
+#[test]
+fn declared_sources_are_names() {
+    for value in ["'press-1'", "[1]", "['']", "[' ']", "[['a']]"] {
+        let error = refused(&format!("[sources]\ndeclared = {value}"));
+        assert!(error.contains("sources.declared: expected names of sources"), "{error}");
     }
-    let error = refused("[window]\nwindow_ms = 1\nlateness_ms = 0\nx = 5");
-    assert!(error.ends_with("are window_ms, lateness_ms, late_rule, late_policy"), "{error}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod backoff;
 mod drain;
 mod dump;
+mod quiet;
 mod round;
 pub mod state;
 

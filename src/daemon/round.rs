@@ -9,13 +9,17 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
+use super::quiet::{Quiet, Spent};
 use super::state::Phase;
-use crate::report;
+use crate::act::{self, Asked};
+use crate::engine::Presence;
+use crate::report::{self, suspected_unit};
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::{Odd, Oddity, Scan, Scanner, Why};
 use crate::spool::shelve;
 use crate::spool::watch::{self, Hint, Watch};
+use crate::store::Snapshot;
 use crate::store::sqlite::SqliteStore;
 use crate::worker::{Reach, Trouble, Verdict, Worker};
 
@@ -41,12 +45,23 @@ pub(super) struct Round {
     resting: HashMap<Entry, Backoff>,
     known_odd: HashSet<Odd>,
     stuck: Option<Trouble>,
+    quiet: Quiet,
+    // how the time since the last look was spent
+    spent: Spent,
+    looked: Instant,
+    // how soon a source can fall idle
+    next_idle: Option<Duration>,
     // the last try ended with what looks like damage
     suspected: bool,
     // folders and files in the inbox that cannot be looked at
     unreadable: usize,
     // when the watch ended, which is not started again at once
     unwatched_since: Option<Instant>,
+    // what the configuration declares is not in the store yet
+    undeclared: bool,
+    // batches came in since the units of timestamps were looked at
+    unsuspected: bool,
+    suspects: HashSet<String>,
 }
 
 impl Round {
@@ -69,9 +84,16 @@ impl Round {
             resting: HashMap::new(),
             known_odd: HashSet::new(),
             stuck: None,
+            quiet: Quiet::default(),
+            spent: Spent::AtWork(Duration::ZERO),
+            looked: Instant::now(),
+            next_idle: None,
             suspected: false,
             unreadable: 0,
             unwatched_since: None,
+            undeclared: true,
+            unsuspected: true,
+            suspects: HashSet::new(),
             drain,
         }
     }
@@ -105,7 +127,7 @@ impl Round {
                 self.wait(&scan);
                 continue;
             }
-            let took = match self.take_all(&scan) {
+            let took = match self.mind_silence(&scan).and_then(|()| self.take_all(&scan)) {
                 Ok(took) => took,
                 Err(trouble) if trouble.reach == Reach::Suspect && !self.suspected => {
                     self.suspected = true;
@@ -121,6 +143,8 @@ impl Round {
                 }
             };
             if took > 0 {
+                self.unsuspected = true;
+                self.spent = Spent::AtWork(self.looked.elapsed());
                 continue;
             }
             if scan.ready.is_empty() && scan.links.is_empty() {
@@ -128,6 +152,7 @@ impl Round {
                 self.backoff.reset();
                 self.drain.clear();
             }
+            self.name_suspects();
             if self.drain.once && self.is_drained(&scan) {
                 break;
             }
@@ -202,6 +227,92 @@ impl Round {
         state.ignored = scan.ignored as u64;
         drop(state);
         Ok(scan)
+    }
+
+    /// Declares the sources that the configuration expects, before anything is taken under it.
+    fn declare(&mut self) -> Result<(), Trouble> {
+        if !self.undeclared {
+            return Ok(());
+        }
+        let declared = self.drain.config.sources.declared.clone();
+        if !declared.is_empty() {
+            self.change_presence(&declared, Presence::Declared, "named in the configuration")?;
+        }
+        self.undeclared = false;
+        Ok(())
+    }
+
+    /// Says once of each source that its timestamps seem to be in another unit. Only a hint: that
+    /// the store cannot be read is found elsewhere.
+    fn name_suspects(&mut self) {
+        if !std::mem::take(&mut self.unsuspected) {
+            return;
+        }
+        let snapshot = SqliteStore::snapshot(&self.drain.db, self.drain.options.clone());
+        let Ok(rows) = snapshot.and_then(|snapshot| snapshot.sources()) else { return };
+        for row in rows {
+            if let Some(unit) = suspected_unit(&row)
+                && self.suspects.insert(row.source.clone())
+            {
+                let source = shown(row.source.as_bytes());
+                log::warn!(
+                    "source {source}: its timestamps look like {unit}, but timestamp_ms counts \
+                     milliseconds; all of its events lie in 1970 so far"
+                );
+            }
+        }
+    }
+
+    /// Lets sources fall idle from which nothing came for too long, and takes them back before the
+    /// first of their files is read.
+    fn mind_silence(&mut self, scan: &Scan) -> Result<(), Trouble> {
+        let spent = std::mem::replace(&mut self.spent, Spent::AtWork(Duration::ZERO));
+        self.looked = Instant::now();
+        self.next_idle = None;
+        self.declare()?;
+        let Some(timeout) = self.drain.config.sources.idle_timeout() else { return Ok(()) };
+        let rows = SqliteStore::snapshot(&self.drain.db, self.drain.options.clone())
+            .and_then(|snapshot| snapshot.sources())
+            .map_err(|error| Trouble::from(&error))?;
+        let waiting = scan.ready.iter().chain(scan.waiting.iter().map(|(entry, _)| entry));
+        let waiting: HashSet<&str> = waiting.map(Entry::source).collect();
+        let turn = self.quiet.look(&rows, &waiting, spent, timeout);
+        self.next_idle = turn.next;
+        if !turn.back.is_empty() {
+            self.change_presence(&turn.back, Presence::Active, "a file of it is there")?;
+        }
+        if !turn.idle.is_empty() {
+            let why = format!("nothing came from it for {} ms", timeout.as_millis());
+            self.change_presence(&turn.idle, Presence::Idle, &why)?;
+        }
+        Ok(())
+    }
+
+    fn change_presence(
+        &mut self,
+        sources: &[String],
+        presence: Presence,
+        why: &str,
+    ) -> Result<(), Trouble> {
+        let asked = Asked { by: "windowflow", reason: Some(why) };
+        let names: Vec<&str> = sources.iter().map(String::as_str).collect();
+        let done = act::change_presence(self.worker.store(), &names, presence, asked);
+        let done = done.map_err(|error| match error {
+            act::Error::Store(error) => Trouble::from(&error),
+            // only setting the watermark by hand can be behind
+            act::Error::Behind { .. } => Trouble::passing("the watermark would move back"),
+        })?;
+        if done.batch.is_some() {
+            let sources: Vec<String> = sources.iter().map(|s| shown(s.as_bytes())).collect();
+            log::info!(
+                "{}: {} ({why}); watermark {}, windows closed: {}",
+                presence.name(),
+                sources.join(", "),
+                done.watermark_ms,
+                done.windows_closed
+            );
+        }
+        Ok(())
     }
 
     /// Takes what is ready, in order; how many files left the inbox.
@@ -391,6 +502,7 @@ impl Round {
         self.scanner.set_order(config.inbox.scan_order());
         self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
         self.backoff = Backoff::new(&config);
+        self.undeclared = true;
         self.drain.config = config;
     }
 
@@ -405,13 +517,14 @@ impl Round {
         }
         let now = Instant::now();
         let rest = self.resting.values().map(|rest| rest.left(now)).min();
-        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest]
+        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest, self.next_idle]
             .into_iter()
             .flatten()
             .min()
             .unwrap_or(POLL_INTERVAL);
         let until = now + wait;
         while self.quiet_until(until) {}
+        self.spent = Spent::Waiting { passed: now.elapsed(), meant: wait };
         if Instant::now() >= until && self.watch.as_ref().is_some_and(|watch| !watch.is_current()) {
             self.take_hint(Hint::Dead("the inbox is another folder by now".to_owned()));
         }

@@ -15,9 +15,9 @@ use std::fmt;
 use serde::Serialize;
 
 pub use dedup::{Fact, Seen};
-pub use watermark::{Move, Progress};
+pub use watermark::{Known, Move, Others, Presence, Progress};
 
-use crate::event::{Chunk, Event};
+use crate::event::{Chunk, DEFAULT_SOURCE, Event};
 use dedup::{Taken, Verdict};
 use horizon::Horizon;
 use settings::{LatePolicy, Settings};
@@ -105,12 +105,17 @@ pub struct Changes<'c> {
     pub recorded: Vec<usize>,
     /// What each window gets, by (start, key).
     pub windows: Vec<(WindowId<'c>, Delta)>,
+    /// What late events add to windows that were final before: each makes, once a batch, another
+    /// revision. They apply after `windows` and `moves`.
+    pub corrections: Vec<(WindowId<'c>, Delta)>,
     /// Late events that are kept.
     pub late: Vec<SetAside>,
     /// Events that are held as too far ahead.
     pub held: Vec<SetAside>,
     /// Each source that sent something.
     pub sources: Vec<SourceChange>,
+    /// How sources came and went, in order.
+    pub presence: Vec<PresenceChange>,
     /// What each producer version sent.
     pub versions: Vec<(&'c str, Counts)>,
     /// The moves of W that crossed the end of a window, in order.
@@ -141,6 +146,17 @@ pub struct SourceChange {
     pub counts: Counts,
 }
 
+/// A source that came or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresenceChange {
+    /// Its name.
+    pub source: String,
+    /// How it stands to W from now on.
+    pub presence: Presence,
+    /// The index in its batch of the event that brought it back, from 0; none without an event.
+    pub event_index: Option<u64>,
+}
+
 /// A chunk judged: up to its end, or up to the event that contradicts what is known.
 #[derive(Debug)]
 pub struct Judged<'c> {
@@ -160,6 +176,16 @@ pub struct Judge {
     source: String,
     now_ms: i64,
     watermark: Watermark,
+    ids: Ids,
+}
+
+/// What becomes of the ids of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ids {
+    /// They are remembered from now on.
+    Recorded,
+    /// They are remembered already: held events are judged again.
+    Released,
 }
 
 impl Judge {
@@ -167,7 +193,39 @@ impl Judge {
     /// name another.
     pub fn new(settings: Settings, batch: u64, source: &str) -> Judge {
         let watermark = Watermark::new(settings.window_ms(), settings.lateness_ms());
-        Judge { settings, batch, source: source.to_owned(), now_ms: 0, watermark }
+        let source = source.to_owned();
+        Judge { settings, batch, source, now_ms: 0, watermark, ids: Ids::Recorded }
+    }
+
+    /// Begins with a batch of held events that are judged again, by the rules of this moment. Their
+    /// ids are remembered already. Those that are still too far ahead stay held: they have no part
+    /// in the changes.
+    pub fn release(settings: Settings, batch: u64) -> Judge {
+        Judge { ids: Ids::Released, ..Judge::new(settings, batch, DEFAULT_SOURCE) }
+    }
+
+    /// Lets sources come and go, without an event; W moves to where that lets it be. To be told
+    /// what is known of these sources first: [`named`](Self::named), [`learn`](Self::learn).
+    pub fn change_presence(&mut self, sources: &[&str], presence: Presence) -> Changes<'static> {
+        let mut changes = Changes::default();
+        for source in sources {
+            let place = self.watermark.place(source);
+            if self.watermark.set_presence(place, presence) {
+                let source = (*source).to_owned();
+                changes.presence.push(PresenceChange { source, presence, event_index: None });
+            }
+        }
+        changes.moves.extend(self.watermark.catch_up(None));
+        changes.watermark_ms = self.watermark.now_ms();
+        changes
+    }
+
+    /// Names sources, as [`sources`](Self::sources) does for those of a chunk.
+    pub fn named<'s>(&'s mut self, sources: &[&str]) -> Vec<&'s str> {
+        for source in sources {
+            self.watermark.place(source);
+        }
+        self.watermark.names().collect()
     }
 
     /// The sources that the chunk names: what [`learn`](Self::learn) is to be told of, in this
@@ -228,6 +286,10 @@ impl Judge {
         let watermark_ms = self.watermark.now_ms();
         let horizon = Horizon::at(watermark_ms, self.settings.dedup_horizon_ms());
         let place = self.watermark.place(event.source.unwrap_or(&self.source));
+        // what is released came long ago: its source is no more there than before
+        if self.ids == Ids::Recorded && self.watermark.set_presence(place, Presence::Active) {
+            tally.back(self.watermark.name(place), chunk.first_index() + row as u64);
+        }
         let outcome = if horizon.forgets(event.timestamp_ms) {
             Outcome::Expired
         } else {
@@ -241,19 +303,25 @@ impl Judge {
                 Verdict::New => Outcome::Accepted,
             }
         };
+        if outcome == Outcome::Future && self.ids == Ids::Released {
+            return Ok(outcome);
+        }
         tally.count(place, event, outcome);
         let aside = SetAside { row, watermark_ms };
-        match outcome {
-            Outcome::Expired | Outcome::Duplicate => return Ok(outcome),
-            Outcome::Future => tally.held.push(aside),
-            Outcome::Late if self.settings.late_policy() == LatePolicy::Aside => {
-                tally.late.push(aside);
+        match (outcome, self.settings.late_policy()) {
+            (Outcome::Expired | Outcome::Duplicate, _) => return Ok(outcome),
+            (Outcome::Future, _) => tally.held.push(aside),
+            (Outcome::Late, LatePolicy::Aside) => tally.late.push(aside),
+            (Outcome::Late, LatePolicy::Drop) => {}
+            (Outcome::Late, LatePolicy::Correct) => {
+                tally.correct(event, self.settings.window_ms(), watermark_ms);
             }
-            Outcome::Late => {}
-            Outcome::Accepted => tally.add(event, self.settings.window_ms()),
+            (Outcome::Accepted, _) => tally.add(event, self.settings.window_ms()),
         }
-        tally.taken.take(event.id, row);
-        tally.recorded.push(row);
+        if self.ids == Ids::Recorded {
+            tally.taken.take(event.id, row);
+            tally.recorded.push(row);
+        }
         if outcome != Outcome::Future {
             let index = chunk.first_index() + row as u64;
             tally.moves.extend(self.watermark.advance(place, event.timestamp_ms, index));
@@ -272,7 +340,9 @@ struct Tally<'c> {
     taken: Taken<'c>,
     outcomes: Vec<Outcome>,
     recorded: Vec<usize>,
-    windows: HashMap<WindowId<'c>, Delta>,
+    windows: Deltas<'c>,
+    corrections: Deltas<'c>,
+    presence: Vec<PresenceChange>,
     late: Vec<SetAside>,
     held: Vec<SetAside>,
     sources: HashMap<usize, Counts>,
@@ -287,6 +357,8 @@ impl<'c> Tally<'c> {
             outcomes: Vec::with_capacity(chunk.len()),
             recorded: Vec::with_capacity(chunk.len()),
             windows: HashMap::new(),
+            corrections: HashMap::new(),
+            presence: Vec::new(),
             late: Vec::new(),
             held: Vec::new(),
             sources: HashMap::new(),
@@ -302,30 +374,42 @@ impl<'c> Tally<'c> {
         }
     }
 
+    fn back(&mut self, source: &str, index: u64) {
+        let (source, presence) = (source.to_owned(), Presence::Active);
+        self.presence.push(PresenceChange { source, presence, event_index: Some(index) });
+    }
+
     fn add(&mut self, event: &Event<'c>, window_ms: i64) {
+        add_to(&mut self.windows, event, window_ms);
+    }
+
+    /// Late by the stricter rule is not yet late for its window: while that is open, there is
+    /// nothing final to correct.
+    fn correct(&mut self, event: &Event<'c>, window_ms: i64, watermark_ms: i64) {
         let start_ms = window::start_ms(event.timestamp_ms, window_ms);
-        self.windows
-            .entry(WindowId { start_ms, key: event.key })
-            .and_modify(|delta| delta.add(event.value))
-            .or_insert_with(|| Delta::of(event.value));
+        if window::is_final(start_ms, window_ms, watermark_ms) {
+            add_to(&mut self.corrections, event, window_ms);
+        } else {
+            self.add(event, window_ms);
+        }
     }
 
     fn changes(&mut self, watermark: &Watermark) -> Changes<'c> {
         let mut counts = Counts::default();
         self.sources.values().for_each(|more| counts.add(more));
-        let mut windows: Vec<_> = self.windows.drain().collect();
-        windows.sort_unstable_by_key(|(id, _)| *id);
         let mut versions: Vec<_> = self.versions.drain().collect();
         versions.sort_unstable_by_key(|(version, _)| *version);
         let sources = watermark.names().enumerate().filter_map(|(place, name)| {
             let counts = *self.sources.get(&place)?;
-            let max_timestamp_ms = watermark.max_timestamp_ms(place);
+            let max_timestamp_ms = watermark.known(place).max_timestamp_ms;
             Some(SourceChange { source: name.to_owned(), max_timestamp_ms, counts })
         });
         Changes {
             sources: sources.collect(),
             recorded: std::mem::take(&mut self.recorded),
-            windows,
+            windows: sorted(&mut self.windows),
+            corrections: sorted(&mut self.corrections),
+            presence: std::mem::take(&mut self.presence),
             late: std::mem::take(&mut self.late),
             held: std::mem::take(&mut self.held),
             versions,
@@ -334,6 +418,29 @@ impl<'c> Tally<'c> {
             counts,
         }
     }
+}
+
+type Deltas<'c> = HashMap<WindowId<'c>, Delta>;
+
+fn add_to<'c>(deltas: &mut Deltas<'c>, event: &Event<'c>, window_ms: i64) {
+    let start_ms = window::start_ms(event.timestamp_ms, window_ms);
+    deltas
+        .entry(WindowId { start_ms, key: event.key })
+        .and_modify(|delta| delta.add(event.value))
+        .or_insert_with(|| Delta::of(event.value));
+}
+
+fn sorted<'c>(deltas: &mut Deltas<'c>) -> Vec<(WindowId<'c>, Delta)> {
+    let mut sorted: Vec<_> = deltas.drain().collect();
+    sorted.sort_unstable_by_key(|(id, _)| *id);
+    sorted
+}
+
+/// What kept late events, given in order, make of final windows: what `late --apply` writes.
+pub fn corrections<'c>(chunk: &'c Chunk, settings: &Settings) -> Vec<(WindowId<'c>, Delta)> {
+    let mut deltas = HashMap::new();
+    chunk.iter().for_each(|event| add_to(&mut deltas, &event, settings.window_ms()));
+    sorted(&mut deltas)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub enum LateRule {
     Event,
 }
 
-/// What becomes of a late event. Totals are never touched.
+/// What becomes of a late event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatePolicy {
     /// It is kept in the side output.
@@ -23,6 +23,8 @@ pub enum LatePolicy {
     Aside,
     /// It is counted, not kept.
     Drop,
+    /// Its window gets another revision; what was final before stays readable.
+    Correct,
 }
 
 impl LateRule {
@@ -46,12 +48,15 @@ impl LatePolicy {
         match self {
             LatePolicy::Aside => "aside",
             LatePolicy::Drop => "drop",
+            LatePolicy::Correct => "correct",
         }
     }
 
     /// The policy of that name.
     pub fn from_name(name: &str) -> Option<LatePolicy> {
-        [LatePolicy::Aside, LatePolicy::Drop].into_iter().find(|policy| policy.name() == name)
+        [LatePolicy::Aside, LatePolicy::Drop, LatePolicy::Correct]
+            .into_iter()
+            .find(|policy| policy.name() == name)
     }
 }
 

@@ -30,7 +30,7 @@ fn chunk(events: &[(&str, &str, i64, i64)]) -> Chunk {
 fn judge<'c>(settings: Settings, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
     let mut judge = Judge::new(settings, 7, "default");
     let asked = judge.sources(chunk).len();
-    judge.learn(&Progress { sources: vec![None; asked], ..Progress::default() });
+    judge.learn(&Progress { sources: vec![Known::default(); asked], ..Progress::default() });
     judge.judge(chunk, facts)
 }
 
@@ -121,8 +121,8 @@ fn a_late_event_still_moves_its_source() {
     judge.sources(&chunk);
     let progress = Progress {
         watermark_ms: 3000,
-        sources: vec![Some(100)],
-        others_least_ms: Some(9000),
+        sources: vec![Known { max_timestamp_ms: Some(100), ..Known::default() }],
+        others: Others { least_active_ms: Some(9000), ..Others::default() },
         now_ms: 0,
     };
     judge.learn(&progress);
@@ -130,4 +130,79 @@ fn a_late_event_still_moves_its_source() {
     assert_eq!(judged.outcomes, [Outcome::Late]);
     assert_eq!(judged.changes.sources[0].max_timestamp_ms, Some(2999));
     assert_eq!(judged.changes.watermark_ms, 3000);
+}
+
+#[test]
+fn under_correct_a_late_event_corrects_its_window_after_it_closed() {
+    let correct = settings().with_late(LateRule::Window, LatePolicy::Correct);
+    let chunk = chunk(&[("a", "k", 100, 1), ("b", "k", 1700, 2), ("c", "k", 900, 4)]);
+    let judged = judge(correct, &chunk, &[Fact::New; 3]);
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Accepted, Outcome::Late]);
+    let first = WindowId { start_ms: 0, key: "k" };
+    assert_eq!(judged.changes.windows[0], (first, Delta::of(1)));
+    assert_eq!(judged.changes.corrections, [(first, Delta::of(4))]);
+    assert_eq!(judged.changes.recorded, [0, 1, 2]);
+    assert!(judged.changes.late.is_empty());
+}
+
+#[test]
+fn under_correct_a_late_event_of_an_open_window_just_counts() {
+    let correct = settings().with_late(LateRule::Event, LatePolicy::Correct);
+    let chunk = chunk(&[("a", "k", 1900, 1), ("b", "k", 1399, 2), ("c", "k", 900, 4)]);
+    let judged = judge(correct, &chunk, &[Fact::New; 3]);
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Late, Outcome::Late]);
+    let id = |start_ms| WindowId { start_ms, key: "k" };
+    assert_eq!(judged.changes.windows.len(), 1);
+    assert_eq!((judged.changes.windows[0].0, judged.changes.windows[0].1.sum), (id(1000), 3));
+    assert_eq!(judged.changes.corrections, [(id(0), Delta::of(4))]);
+}
+
+#[test]
+fn an_idle_source_is_back_before_its_event_is_judged() {
+    let mut judge = Judge::new(settings(), 1, "fast");
+    let mut chunk = chunk(&[("a", "k", 9000, 1)]);
+    let other = chunk_of_one("b", 8600);
+    let slow = Event { id: "b", source: Some("slow"), ..other.event(0) };
+    chunk.push(slow);
+    chunk.push(Event { id: "c", source: None, timestamp_ms: 20000, ..slow });
+    assert_eq!(judge.sources(&chunk), ["fast", "slow"]);
+    let slow = Known { max_timestamp_ms: Some(100), declared: false, idle: true };
+    let sources = vec![Known::default(), slow];
+    judge.learn(&Progress { sources, now_ms: 50_000, ..Progress::default() });
+    let judged = judge.judge(&chunk, &[Fact::New; 3]);
+    let back = PresenceChange {
+        source: "slow".to_owned(),
+        presence: Presence::Active,
+        event_index: Some(1),
+    };
+    assert_eq!(judged.changes.presence, [back]);
+    assert_eq!(judged.changes.watermark_ms, 8500, "8600 - 500 would not be reached before it");
+}
+
+#[test]
+fn a_released_event_is_judged_again_or_stays_held() {
+    let mut judge = Judge::release(settings(), 9);
+    let chunk = chunk(&[("a", "k", 100, 1), ("b", "k", FUTURE_MS + 11, 1)]);
+    judge.sources(&chunk);
+    judge.learn(&Progress { sources: vec![Known::default()], now_ms: 10, ..Progress::default() });
+    let judged = judge.judge(&chunk, &[Fact::New; 2]);
+    assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Future]);
+    assert_eq!(judged.changes.counts, Counts { accepted: 1, ..Counts::default() });
+    assert!(judged.changes.recorded.is_empty() && judged.changes.held.is_empty());
+}
+
+#[test]
+fn the_last_to_fall_idle_lets_the_watermark_go() {
+    let mut judge = Judge::new(settings(), 3, "default");
+    let asked = judge.named(&["a"]);
+    assert_eq!(asked, ["a"]);
+    let a = Known { max_timestamp_ms: Some(1600), ..Known::default() };
+    let others = Others { greatest_ms: Some(5600), ..Others::default() };
+    judge.learn(&Progress { sources: vec![a], others, ..Progress::default() });
+    let changes = judge.change_presence(&["a"], Presence::Idle);
+    assert_eq!(changes.watermark_ms, 5100, "the other one is idle already");
+    assert_eq!(changes.moves, [Move { from_ms: 0, to_ms: 5100, event_index: None }]);
+    assert_eq!(changes.presence.len(), 1);
+    let again = judge.change_presence(&["a"], Presence::Idle);
+    assert!(again.presence.is_empty() && again.moves.is_empty());
 }

@@ -9,13 +9,56 @@ use super::window;
 pub struct Progress {
     /// The store's watermark W.
     pub watermark_ms: i64,
-    /// For each source that was asked for, in that order, the greatest timestamp of its accepted
-    /// and late events; none for a source that has had none.
-    pub sources: Vec<Option<i64>>,
-    /// The least of these over all sources that were not asked for.
-    pub others_least_ms: Option<i64>,
+    /// Each source that was asked for, in that order.
+    pub sources: Vec<Known>,
+    /// All sources that were not asked for, taken together.
+    pub others: Others,
     /// The store's clock.
     pub now_ms: i64,
+}
+
+/// What is known of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The greatest timestamp of its accepted and late events; none when it has had none.
+    pub max_timestamp_ms: Option<i64>,
+    /// It was declared: it holds W back even before its first event.
+    pub declared: bool,
+    /// Nothing came from it for too long: it does not hold W back.
+    pub idle: bool,
+}
+
+/// Sources taken together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// The least of the greatest timestamps of those that are not idle.
+    pub least_active_ms: Option<i64>,
+    /// The greatest of the greatest timestamps of all, idle or not.
+    pub greatest_ms: Option<i64>,
+    /// One of them is declared, has sent nothing, and is not idle: W stays where it is.
+    pub any_awaited: bool,
+}
+
+/// How a source comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is expected: W waits for its first event.
+    Declared,
+    /// Nothing came from it for too long: W no longer waits for it.
+    Idle,
+    /// It is back: W waits for it again.
+    Active,
+}
+
+impl Presence {
+    /// The name, as stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Presence::Declared => "declared",
+            Presence::Idle => "idle",
+            Presence::Active => "active",
+        }
+    }
 }
 
 /// A move of W that crosses the end of a window, with the event that caused it.
@@ -25,7 +68,7 @@ pub struct Move {
     pub from_ms: i64,
     /// W after.
     pub to_ms: i64,
-    /// The index in its batch of the event that moved it, from 0; none when an operator did.
+    /// The index in its batch of the event that moved it, from 0; none when no event did.
     pub event_index: Option<u64>,
 }
 
@@ -37,15 +80,22 @@ pub(super) struct Watermark {
     watermark_ms: i64,
     sources: Vec<Source>,
     by_name: HashMap<String, usize>,
-    others_least_ms: Option<i64>,
-    // the least over all sources; none when it has to be found anew
-    least_ms: Option<i64>,
+    others: Others,
+    // over all sources; none when it has to be found anew
+    waited_for: Option<WaitedFor>,
 }
 
 #[derive(Debug)]
 struct Source {
     name: String,
-    max_timestamp_ms: Option<i64>,
+    known: Known,
+}
+
+/// What those sources have come to that W waits for.
+#[derive(Clone, Copy, Debug)]
+struct WaitedFor {
+    least_ms: Option<i64>,
+    any_awaited: bool,
 }
 
 impl Watermark {
@@ -56,8 +106,8 @@ impl Watermark {
             watermark_ms: 0,
             sources: Vec::new(),
             by_name: HashMap::new(),
-            others_least_ms: None,
-            least_ms: None,
+            others: Others::default(),
+            waited_for: None,
         }
     }
 
@@ -65,7 +115,7 @@ impl Watermark {
     pub(super) fn restart(&mut self) {
         self.sources.clear();
         self.by_name.clear();
-        self.least_ms = None;
+        self.waited_for = None;
     }
 
     /// The place of that source, which is added if this chunk has not named it yet.
@@ -74,7 +124,8 @@ impl Watermark {
             return *place;
         }
         let place = self.sources.len();
-        self.sources.push(Source { name: source.to_owned(), max_timestamp_ms: None });
+        let known = Known::default();
+        self.sources.push(Source { name: source.to_owned(), known });
         self.by_name.insert(source.to_owned(), place);
         place
     }
@@ -83,51 +134,105 @@ impl Watermark {
         self.sources.iter().map(|source| source.name.as_str())
     }
 
+    pub(super) fn name(&self, place: usize) -> &str {
+        &self.sources[place].name
+    }
+
     /// Takes over what the store says, for the sources named by this chunk.
     pub(super) fn learn(&mut self, progress: &Progress) {
         self.watermark_ms = self.watermark_ms.max(progress.watermark_ms);
-        self.others_least_ms = progress.others_least_ms;
+        self.others = progress.others;
         for (source, known) in self.sources.iter_mut().zip(&progress.sources) {
-            source.max_timestamp_ms = *known;
+            source.known = *known;
         }
-        self.least_ms = None;
+        self.waited_for = None;
     }
 
     pub(super) fn now_ms(&self) -> i64 {
         self.watermark_ms
     }
 
-    pub(super) fn max_timestamp_ms(&self, place: usize) -> Option<i64> {
-        self.sources[place].max_timestamp_ms
+    pub(super) fn known(&self, place: usize) -> Known {
+        self.sources[place].known
+    }
+
+    /// Changes how a source stands to W; says whether that was a change.
+    pub(super) fn set_presence(&mut self, place: usize, presence: Presence) -> bool {
+        let known = &mut self.sources[place].known;
+        let before = *known;
+        match presence {
+            Presence::Declared => known.declared = true,
+            Presence::Idle => known.idle = true,
+            Presence::Active => known.idle = false,
+        }
+        let is_change = *known != before;
+        if is_change {
+            self.waited_for = None;
+        }
+        is_change
     }
 
     /// After an accepted or late event of that source; the move, if it crosses a window's end.
     pub(super) fn advance(&mut self, place: usize, timestamp_ms: i64, index: u64) -> Option<Move> {
-        let before = self.sources[place].max_timestamp_ms;
+        let known = &mut self.sources[place].known;
+        let before = known.max_timestamp_ms;
         if before.is_some_and(|before| before >= timestamp_ms) {
             return None;
         }
-        self.sources[place].max_timestamp_ms = Some(timestamp_ms);
+        known.max_timestamp_ms = Some(timestamp_ms);
         // of many sources only the furthest behind matters, and most events are not of that one
-        self.least_ms = match self.least_ms {
-            Some(least_ms) if before.is_none() => Some(least_ms.min(timestamp_ms)),
-            Some(least_ms) if before.is_some_and(|before| before > least_ms) => Some(least_ms),
-            _ => self.find_least_ms(),
+        self.waited_for = match (self.waited_for, before) {
+            _ if known.idle => None,
+            (Some(all), None) if !known.declared => {
+                let least_ms = all.least_ms.map_or(timestamp_ms, |least| least.min(timestamp_ms));
+                Some(WaitedFor { least_ms: Some(least_ms), ..all })
+            }
+            (Some(all), Some(_)) if before > all.least_ms => Some(all),
+            _ => None,
         };
-        let least_ms = self.least_ms?;
+        self.catch_up(Some(index))
+    }
+
+    /// Moves W to where the sources let it be; the move, if it crosses a window's end.
+    pub(super) fn catch_up(&mut self, event_index: Option<u64>) -> Option<Move> {
         let from_ms = self.watermark_ms;
-        let to_ms = from_ms.max(least_ms - self.lateness_ms);
+        let to_ms = from_ms.max(self.reached_ms()? - self.lateness_ms);
         self.watermark_ms = to_ms;
         window::closing_starts_ms(from_ms, to_ms, self.window_ms).map(|_| Move {
             from_ms,
             to_ms,
-            event_index: Some(index),
+            event_index,
         })
     }
 
-    fn find_least_ms(&self) -> Option<i64> {
-        let here = self.sources.iter().filter_map(|source| source.max_timestamp_ms);
-        here.chain(self.others_least_ms).min()
+    /// The timestamp that all sources which are waited for have reached; when none is waited for,
+    /// the greatest of all. None when one is awaited that has sent nothing yet.
+    fn reached_ms(&mut self) -> Option<i64> {
+        let all = match self.waited_for {
+            Some(all) => all,
+            None => self.find_waited_for(),
+        };
+        self.waited_for = Some(all);
+        match all.least_ms {
+            _ if all.any_awaited => None,
+            None => {
+                let here = self.sources.iter().filter_map(|source| source.known.max_timestamp_ms);
+                here.chain(self.others.greatest_ms).max()
+            }
+            least_ms => least_ms,
+        }
+    }
+
+    fn find_waited_for(&self) -> WaitedFor {
+        let Others { least_active_ms, any_awaited, .. } = self.others;
+        let mut all = WaitedFor { least_ms: least_active_ms, any_awaited };
+        for Source { known, .. } in self.sources.iter().filter(|source| !source.known.idle) {
+            match known.max_timestamp_ms {
+                Some(ms) => all.least_ms = Some(all.least_ms.map_or(ms, |least| least.min(ms))),
+                None => all.any_awaited |= known.declared,
+            }
+        }
+        all
     }
 }
 
@@ -135,16 +240,21 @@ impl Watermark {
 mod tests {
     use super::*;
 
-    fn watermark(others_least_ms: Option<i64>) -> Watermark {
+    fn watermark(others: Others) -> Watermark {
         let mut watermark = Watermark::new(1000, 500);
         watermark.place("a");
-        watermark.learn(&Progress { sources: vec![None], others_least_ms, ..Progress::default() });
+        let sources = vec![Known::default()];
+        watermark.learn(&Progress { sources, others, ..Progress::default() });
         watermark
+    }
+
+    fn others(least_active_ms: Option<i64>) -> Others {
+        Others { least_active_ms, greatest_ms: least_active_ms, any_awaited: false }
     }
 
     #[test]
     fn one_source_moves_it_alone_and_never_back() {
-        let mut w = watermark(None);
+        let mut w = watermark(Others::default());
         assert_eq!(w.advance(0, 100, 0), None);
         assert_eq!(w.now_ms(), 0);
         let moved = w.advance(0, 1600, 1);
@@ -155,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_slowest_source_holds_it_back() {
-        let mut w = watermark(Some(800));
+        let mut w = watermark(others(Some(800)));
         w.advance(0, 9000, 0);
         assert_eq!(w.now_ms(), 300);
         let b = w.place("b");
@@ -165,35 +275,101 @@ mod tests {
 
     #[test]
     fn each_chunk_begins_with_what_the_store_says() {
-        let mut w = watermark(None);
+        let mut w = watermark(Others::default());
         w.advance(0, 5000, 0);
         w.restart();
         w.place("b");
         // what the chunk before made of "a" is among the others by now
-        let sources = vec![Some(4000)];
-        let others_least_ms = Some(5000);
-        w.learn(&Progress { watermark_ms: 4500, sources, others_least_ms, now_ms: 0 });
-        assert_eq!((w.now_ms(), w.max_timestamp_ms(0)), (4500, Some(4000)));
+        let sources = vec![Known { max_timestamp_ms: Some(4000), ..Known::default() }];
+        let others = others(Some(5000));
+        w.learn(&Progress { watermark_ms: 4500, sources, others, now_ms: 0 });
+        assert_eq!((w.now_ms(), w.known(0).max_timestamp_ms), (4500, Some(4000)));
         w.advance(0, 9000, 1);
         assert_eq!(w.now_ms(), 4500);
     }
 
     #[test]
-    fn the_least_is_right_however_sources_overtake_each_other() {
-        let mut w = watermark(None);
+    fn the_watermark_is_right_however_sources_overtake_each_other() {
+        let mut w = watermark(Others::default());
         let places: Vec<usize> = ["a", "b", "c"].iter().map(|name| w.place(name)).collect();
-        let mut greatest = [None; 3];
+        let mut model = [Known::default(); 3];
         let mut expected = 0;
         let mut random = 7_u64;
-        for index in 0..2000 {
+        for index in 0..5000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (source, timestamp_ms) =
-                ((random >> 33) as usize % 3, (random >> 40) as i64 % 50_000);
-            greatest[source] = greatest[source].max(Some(timestamp_ms));
-            let least = greatest.iter().flatten().min().copied().unwrap_or(0);
-            expected = expected.max(least - 500);
-            w.advance(places[source], timestamp_ms, index);
-            assert_eq!(w.now_ms(), expected, "after event {index}");
+            let (of, ms) = ((random >> 33) as usize % 3, (random >> 40) as i64 % 50_000);
+            let presence = match (random >> 20) % 16 {
+                0 => Some(Presence::Declared),
+                1..4 => Some(Presence::Idle),
+                4..9 => Some(Presence::Active),
+                _ => None,
+            };
+            if let Some(presence) = presence {
+                w.set_presence(places[of], presence);
+                model[of].declared |= presence == Presence::Declared;
+                model[of].idle = match presence {
+                    Presence::Declared => model[of].idle,
+                    other => other == Presence::Idle,
+                };
+                w.catch_up(None);
+            } else {
+                model[of].max_timestamp_ms = model[of].max_timestamp_ms.max(Some(ms));
+                w.advance(places[of], ms, index);
+            }
+            let active = || model.iter().filter(|known| !known.idle);
+            let awaited = active().any(|k| k.declared && k.max_timestamp_ms.is_none());
+            let least = active().filter_map(|known| known.max_timestamp_ms).min();
+            let greatest = model.iter().filter_map(|known| known.max_timestamp_ms).max();
+            if let (false, Some(reached)) = (awaited, least.or(greatest)) {
+                expected = expected.max(reached - 500);
+            }
+            assert_eq!(w.now_ms(), expected, "after step {index}");
         }
+    }
+
+    #[test]
+    fn an_idle_source_holds_nothing_until_it_is_back() {
+        let mut w = watermark(Others { greatest_ms: Some(100), ..Others::default() });
+        w.advance(0, 3000, 0);
+        assert_eq!(w.now_ms(), 2500, "the other one is idle at 100");
+        let b = w.place("b");
+        w.set_presence(b, Presence::Idle);
+        w.advance(0, 4000, 1);
+        assert_eq!(w.now_ms(), 3500);
+        assert!(w.set_presence(b, Presence::Active));
+        assert!(!w.set_presence(b, Presence::Active), "it is active already");
+        w.advance(b, 200, 2);
+        w.advance(0, 9000, 3);
+        assert_eq!(w.now_ms(), 3500);
+    }
+
+    #[test]
+    fn when_all_are_idle_the_greatest_counts_in_any_order() {
+        for order in [[0, 1], [1, 0]] {
+            let mut w = watermark(Others::default());
+            w.place("b");
+            w.advance(0, 5500, 0);
+            w.sources[1].known.max_timestamp_ms = Some(4500);
+            for place in order {
+                w.set_presence(place, Presence::Idle);
+                w.catch_up(None);
+            }
+            assert_eq!(w.now_ms(), 5000, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_declared_source_is_waited_for() {
+        let mut w = watermark(Others::default());
+        let b = w.place("b");
+        w.set_presence(b, Presence::Declared);
+        w.advance(0, 9000, 0);
+        assert_eq!(w.now_ms(), 0);
+        w.set_presence(b, Presence::Idle);
+        let moved = w.catch_up(None);
+        assert_eq!(moved, Some(Move { from_ms: 0, to_ms: 8500, event_index: None }));
+        let mut w = watermark(Others { any_awaited: true, ..Others::default() });
+        w.advance(0, 9000, 0);
+        assert_eq!(w.now_ms(), 0);
     }
 }

@@ -7,7 +7,8 @@ use super::{Error, View, utc};
 
 const WINDOWS: &str = "key,window_start_ms,window_end_ms,window_start_utc,count,sum,min,max,state,\
                        revision\r\n";
-const LATE: &str = "id,key,timestamp_ms,value,window_start_ms,watermark_ms,source,batch\r\n";
+const LATE: &str = "id,key,timestamp_ms,value,window_start_ms,watermark_ms,source,batch,\
+                    applied_in\r\n";
 
 pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     out.write_all(WINDOWS.as_bytes())?;
@@ -20,7 +21,7 @@ pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
         let totals = &window.totals;
         write!(
             out,
-            "{},{},{},{},{},{},{},{},{},0\r\n",
+            "{},{},{},{},{},{},{},{},{},{}\r\n",
             field(window.key),
             window.start_ms,
             window.end_ms,
@@ -30,6 +31,7 @@ pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
             totals.min,
             totals.max,
             window.state.name(),
+            window.revision,
         )
     })
 }
@@ -37,9 +39,10 @@ pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
 pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     out.write_all(LATE.as_bytes())?;
     view.each_late(&mut |late| {
+        let applied_in = late.applied_in.map_or_else(String::new, |batch| batch.to_string());
         write!(
             out,
-            "{},{},{},{},{},{},{},{}\r\n",
+            "{},{},{},{},{},{},{},{},{applied_in}\r\n",
             field(late.id),
             field(late.key),
             late.timestamp_ms,
@@ -72,10 +75,11 @@ mod tests {
 
     #[test]
     fn one_line_a_window_and_all_digits() {
-        let fake = Fake::example().window("=1+2", 253_402_300_799_000, [1, i64::MAX, -1, 7]);
+        let fake =
+            Fake::example().corrected(1).window("=1+2", 253_402_300_799_000, [1, i64::MAX, -1, 7]);
         let lines = "key,window_start_ms,window_end_ms,window_start_utc,count,sum,min,max,state,\
                      revision\r\n\
-                     checkout,0,1000,1970-01-01T00:00:00.000Z,3,40,8,20,final,0\r\n\
+                     checkout,0,1000,1970-01-01T00:00:00.000Z,3,40,8,20,corrected,1\r\n\
                      checkout,1000,2000,1970-01-01T00:00:01.000Z,1,5,5,5,open,0\r\n\
                      =1+2,253402300799000,253402300800000,9999-12-31T23:59:59.000Z,\
                      1,9223372036854775807,-1,7,open,0\r\n";
@@ -91,12 +95,13 @@ mod tests {
 
     #[test]
     fn late_events_have_their_own_table() {
-        let fake = Fake::example().late(late_row("id,1", "k", 900, i64::MIN));
+        let fake = Fake::example().applied_in(7).late(late_row("id,1", "k", 900, i64::MIN));
         let mut out = Vec::new();
         write_late(&fake, Format::Csv, &Filter::default(), &mut out).unwrap();
-        let lines = "id,key,timestamp_ms,value,window_start_ms,watermark_ms,source,batch\r\n\
-                     request-5,checkout,900,99,0,1100,default,1\r\n\
-                     \"id,1\",k,900,-9223372036854775808,0,1100,default,1\r\n";
+        let lines = "id,key,timestamp_ms,value,window_start_ms,watermark_ms,source,batch,\
+                     applied_in\r\n\
+                     request-5,checkout,900,99,0,1100,default,1,7\r\n\
+                     \"id,1\",k,900,-9223372036854775808,0,1100,default,1,\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), lines);
     }
 }

@@ -7,7 +7,7 @@ use super::{Error, Filter, Format, write};
 use crate::engine::Counts;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::Totals;
-use crate::engine::window;
+use crate::engine::window::{self, WindowId};
 use crate::store::{self, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow};
 
 /// When the reports of the tests are made.
@@ -17,7 +17,7 @@ pub(super) struct Fake {
     pub(super) summary: Summary,
     sources: Vec<SourceRow>,
     versions: Vec<(String, Counts)>,
-    windows: Vec<(String, i64, Totals)>,
+    windows: Vec<(String, i64, Totals, u64)>,
     late: Vec<OwnedLate>,
 }
 
@@ -26,10 +26,12 @@ pub(super) struct OwnedLate {
     key: String,
     timestamp_ms: i64,
     value: i64,
+    applied_in: Option<u64>,
 }
 
 pub(super) fn late_row(id: &str, key: &str, timestamp_ms: i64, value: i64) -> OwnedLate {
-    OwnedLate { id: id.to_owned(), key: key.to_owned(), timestamp_ms, value }
+    let (id, key) = (id.to_owned(), key.to_owned());
+    OwnedLate { id, key, timestamp_ms, value, applied_in: None }
 }
 
 impl Fake {
@@ -45,7 +47,9 @@ impl Fake {
             counts: Counts::default(),
             windows: 0,
             open_windows: 0,
+            corrected_windows: 0,
             late_kept: 0,
+            late_waiting: 0,
             held: 0,
         };
         let (sources, versions) = (Vec::new(), Vec::new());
@@ -71,9 +75,12 @@ impl Fake {
         self.sources.push(SourceRow {
             source: name.to_owned(),
             max_timestamp_ms,
-            last_batch_at_ms: 5000,
-            last_batch: 2,
-            last_file: "b.json".to_owned(),
+            declared: false,
+            idle: false,
+            presence_since_ms: None,
+            last_batch_at_ms: Some(5000),
+            last_batch: Some(2),
+            last_file: Some("b.json".to_owned()),
             counts: Counts { accepted: 4, late: 1, duplicate: 7, future: 0, expired: 0 },
         });
         self.sources.sort_by(|a, b| a.source.cmp(&b.source));
@@ -88,7 +95,7 @@ impl Fake {
     /// Adds a window with that count, sum, min and max.
     pub(super) fn window(mut self, key: &str, start_ms: i64, figures: [i64; 4]) -> Fake {
         let [count, sum, min, max] = figures;
-        self.windows.push((key.to_owned(), start_ms, Totals { count, sum, min, max }));
+        self.windows.push((key.to_owned(), start_ms, Totals { count, sum, min, max }, 0));
         self.windows.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
         self.summary.windows += 1;
         let (window_ms, watermark_ms) =
@@ -98,9 +105,31 @@ impl Fake {
         self
     }
 
+    /// The first window has been corrected so often.
+    pub(super) fn corrected(mut self, revision: u64) -> Fake {
+        self.windows[0].3 = revision;
+        self.summary.corrected_windows += 1;
+        self
+    }
+
+    /// The last late event is part of a revision, made in that batch.
+    pub(super) fn applied_in(mut self, batch: u64) -> Fake {
+        self.late.last_mut().unwrap().applied_in = Some(batch);
+        self.summary.late_waiting -= 1;
+        self
+    }
+
+    /// How that source stands to W, since a second of 1970.
+    pub(super) fn standing(mut self, name: &str, declared: bool, idle: bool) -> Fake {
+        let row = self.sources.iter_mut().find(|row| row.source == name).unwrap();
+        (row.declared, row.idle, row.presence_since_ms) = (declared, idle, Some(1000));
+        self
+    }
+
     pub(super) fn late(mut self, late: OwnedLate) -> Fake {
         self.late.push(late);
         self.summary.late_kept += 1;
+        self.summary.late_waiting += 1;
         self
     }
 
@@ -109,6 +138,7 @@ impl Fake {
         let settings = self.summary.settings;
         self.summary.settings = settings.with_late(LateRule::Window, LatePolicy::Drop);
         self.summary.late_kept = 0;
+        self.summary.late_waiting = 0;
         self.late.clear();
         self
     }
@@ -137,8 +167,9 @@ impl Snapshot for Fake {
         span: Span,
         each: &mut (dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + '_),
     ) -> Result<(), store::Error> {
-        for (key, start_ms, totals) in &self.windows {
-            let row = WindowRow { key, start_ms: *start_ms, totals: *totals };
+        for (key, start_ms, totals, revision) in &self.windows {
+            let (start_ms, totals, revision) = (start_ms, *totals, *revision);
+            let row = WindowRow { key, start_ms: *start_ms, totals, revision };
             if holds(span, *start_ms) && each(&row) == ControlFlow::Break(()) {
                 break;
             }
@@ -164,12 +195,41 @@ impl Snapshot for Fake {
                 source: "default",
                 batch: 1,
                 event_index: event_index as u64,
+                applied_in: late.applied_in,
             };
             if holds(span, window_start_ms) && each(&row) == ControlFlow::Break(()) {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn held(&self, _each: &mut store::EachHeld<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
+    fn revisions(&self, _window: WindowId<'_>) -> Result<Vec<store::RevisionRow>, store::Error> {
+        Ok(Vec::new())
+    }
+
+    fn moves(&self, _from_ms: i64, _each: &mut store::EachMove<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
+    fn remembered(&self, _id: &str) -> Result<Option<store::RememberedRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn receipt(&self, _batch: u64) -> Result<Option<store::ReceiptRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn settled(&self, _event: store::EventRef) -> Result<Option<store::SettledRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn presence(&self, _source: &str) -> Result<Vec<store::PresenceRow>, store::Error> {
+        Ok(Vec::new())
     }
 }
 

@@ -31,7 +31,15 @@ pub(super) fn report(
     object("settings", &SettingsJson::of(&summary.settings), out)?;
     out.write_all(b",\n")?;
     let (batches, refused_batches) = (summary.batches, summary.refused_batches);
-    object("totals", &Totals { batches, refused_batches, counts: summary.counts }, out)?;
+    let totals = Totals {
+        batches,
+        refused_batches,
+        counts: summary.counts,
+        late_kept: summary.late_kept,
+        late_waiting: summary.late_waiting,
+        held: summary.held,
+    };
+    object("totals", &totals, out)?;
     let mut list = List::begin(",\n\"sources\":[", out)?;
     for source in &view.sources {
         list.push(&Source::of(source))?;
@@ -49,6 +57,27 @@ pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     Ok(out.write_all(b"}\n")?)
 }
 
+/// The held events alone.
+pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+    write!(out, "{{\"format\":{FORMAT},\"watermark_ms\":{}", view.summary.watermark_ms)?;
+    let mut list = List::begin(",\n\"held\":[", out)?;
+    view.each_held(&mut |row| {
+        list.push(&serde_json::json!({
+            "id": row.id,
+            "key": row.key,
+            "timestamp_ms": row.timestamp_ms,
+            "ahead_ms": row.timestamp_ms.saturating_sub(now_ms),
+            "value": row.value,
+            "source": row.source,
+            "batch": row.event.batch,
+            "event_index": row.event.event_index,
+            "file": row.file,
+        }))
+    })?;
+    list.end()?;
+    Ok(out.write_all(b"}\n")?)
+}
+
 /// The sources, each as in the whole report and with more beside it, and the producer versions.
 pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     write!(out, "{{\"format\":{FORMAT},\"watermark_ms\":{}", view.summary.watermark_ms)?;
@@ -57,7 +86,7 @@ pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
         list.push(&SourceInFull {
             source: Source::of(standing),
             last_batch: standing.row.last_batch,
-            last_file: &standing.row.last_file,
+            last_file: standing.row.last_file.as_deref(),
             holds_watermark: standing.holds,
             counts: standing.row.counts,
         })?;
@@ -84,10 +113,10 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
             min: window.totals.min,
             max: window.totals.max,
             state: window.state.name(),
-            revision: 0,
+            revision: window.revision,
             waiting_for: match window.state {
                 State::Open => waiting.until(window.end_ms),
-                State::Final => &[],
+                State::Final | State::Corrected => &[],
             },
         })
     })?;
@@ -193,6 +222,9 @@ struct Totals {
     refused_batches: u64,
     #[serde(flatten)]
     counts: Counts,
+    late_kept: u64,
+    late_waiting: u64,
+    held: u64,
 }
 
 #[derive(Serialize)]
@@ -201,7 +233,9 @@ struct Source<'a> {
     watermark_ms: Option<i64>,
     max_timestamp_ms: Option<i64>,
     idle: bool,
-    last_batch_at_ms: i64,
+    last_batch_at_ms: Option<i64>,
+    declared: bool,
+    presence_since_ms: Option<i64>,
 }
 
 impl<'a> Source<'a> {
@@ -210,8 +244,10 @@ impl<'a> Source<'a> {
             source: &standing.row.source,
             watermark_ms: standing.watermark_ms,
             max_timestamp_ms: standing.row.max_timestamp_ms,
-            idle: false,
+            idle: standing.row.idle,
             last_batch_at_ms: standing.row.last_batch_at_ms,
+            declared: standing.row.declared,
+            presence_since_ms: standing.row.presence_since_ms,
         }
     }
 }
@@ -220,8 +256,8 @@ impl<'a> Source<'a> {
 struct SourceInFull<'a> {
     #[serde(flatten)]
     source: Source<'a>,
-    last_batch: u64,
-    last_file: &'a str,
+    last_batch: Option<u64>,
+    last_file: Option<&'a str>,
     holds_watermark: bool,
     #[serde(flatten)]
     counts: Counts,
@@ -244,7 +280,7 @@ struct WindowJson<'a> {
     min: i64,
     max: i64,
     state: &'static str,
-    revision: u32,
+    revision: u64,
     waiting_for: &'a [&'a str],
 }
 
@@ -258,6 +294,8 @@ struct Late<'a> {
     watermark_ms: i64,
     source: &'a str,
     batch: u64,
+    event_index: u64,
+    applied_in: Option<u64>,
 }
 
 impl<'a> Late<'a> {
@@ -271,6 +309,8 @@ impl<'a> Late<'a> {
             watermark_ms: row.watermark_ms,
             source: row.source,
             batch: row.batch,
+            event_index: row.event_index,
+            applied_in: row.applied_in,
         }
     }
 }

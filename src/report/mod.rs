@@ -20,7 +20,7 @@ pub use shown::{grouped, shown, utc, visible};
 
 use crate::engine::totals::Totals;
 use crate::engine::window;
-use crate::store::{self, LateRow, Snapshot, SourceRow, Span, Summary};
+use crate::store::{self, HeldRow, LateRow, Snapshot, SourceRow, Span, Summary};
 
 /// How much is gathered before it is written out.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -63,19 +63,22 @@ impl Format {
 pub enum State {
     /// They can still change.
     Open,
-    /// They never change again.
+    /// Its end has passed, and it was not corrected since.
     Final,
+    /// It was corrected since it was final; the earlier numbers stay in the store.
+    Corrected,
 }
 
 impl State {
     /// Every state.
-    pub const ALL: [State; 2] = [State::Open, State::Final];
+    pub const ALL: [State; 3] = [State::Open, State::Final, State::Corrected];
 
     /// The public name.
     pub fn name(self) -> &'static str {
         match self {
             State::Open => "open",
             State::Final => "final",
+            State::Corrected => "corrected",
         }
     }
 
@@ -118,6 +121,14 @@ impl Filter {
             .build()
             .map(|glob| glob.compile_matcher())
             .map_err(|error| refused(error.kind().to_string()))
+    }
+
+    /// Whether a window of that key with that start, or a late event of it, is let through.
+    pub fn takes(&self, key: &str, start_ms: i64) -> bool {
+        let span = self.span;
+        self.takes_key(key)
+            && span.from_ms.is_none_or(|from_ms| from_ms <= start_ms)
+            && span.to_ms.is_none_or(|to_ms| start_ms < to_ms)
     }
 
     fn takes_key(&self, key: &str) -> bool {
@@ -248,6 +259,27 @@ pub fn write_late(
     Ok(out.flush()?)
 }
 
+/// Writes the events that are held as too far ahead of the clock.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_held(
+    snapshot: &dyn Snapshot,
+    json: bool,
+    now_ms: i64,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let filter = Filter::default();
+    let view = View::of(snapshot, &filter)?;
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    if json {
+        json::held(&view, now_ms, &mut out)?
+    } else {
+        text::held(&view, now_ms, &mut out)?
+    }
+    Ok(out.flush()?)
+}
+
 /// Writes what is known of each source, and of each producer version.
 ///
 /// # Errors
@@ -293,6 +325,7 @@ struct Window<'w> {
     end_ms: i64,
     totals: Totals,
     state: State,
+    revision: u64,
 }
 
 impl<'s> View<'s> {
@@ -300,10 +333,10 @@ impl<'s> View<'s> {
         let summary = snapshot.summary()?;
         let lateness_ms = summary.settings.lateness_ms();
         let rows = snapshot.sources()?;
-        let least_ms = rows.iter().filter_map(|row| row.max_timestamp_ms).min();
+        let holding = Holding::of(&rows, &summary);
         let standing = |row: SourceRow| Standing {
             watermark_ms: row.max_timestamp_ms.map(|max_ms| max_ms.saturating_sub(lateness_ms)),
-            holds: row.max_timestamp_ms == least_ms,
+            holds: holding.holds(&row),
             row,
         };
         let sources = rows.into_iter().map(standing).collect();
@@ -321,7 +354,11 @@ impl<'s> View<'s> {
         let span = span_of_state(self.filter, window_ms, watermark_ms);
         self.snapshot.windows(span, &mut |row| {
             let is_final = window::is_final(row.start_ms, window_ms, watermark_ms);
-            let state = if is_final { State::Final } else { State::Open };
+            let state = match (is_final, row.revision) {
+                (false, _) => State::Open,
+                (true, 0) => State::Final,
+                (true, _) => State::Corrected,
+            };
             let wanted = self.filter.state.is_none_or(|wanted| wanted == state);
             if !wanted || !self.filter.takes_key(row.key) {
                 return ControlFlow::Continue(());
@@ -332,7 +369,18 @@ impl<'s> View<'s> {
                 end_ms: window::end_ms(row.start_ms, window_ms),
                 totals: row.totals,
                 state,
+                revision: row.revision,
             });
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(outcome?)
+    }
+
+    /// Calls `each` with every held event, until it fails.
+    fn each_held(&self, each: &mut dyn FnMut(&HeldRow<'_>) -> io::Result<()>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        self.snapshot.held(&mut |row| {
+            outcome = each(row);
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(outcome?)
@@ -363,16 +411,61 @@ fn span_of_state(filter: &Filter, window_ms: i64, watermark_ms: i64) -> Span {
     match filter.state {
         None => span,
         Some(State::Open) => Span { from_ms: span.from_ms.max(Some(first_open_ms)), ..span },
-        Some(State::Final) => {
+        Some(State::Final | State::Corrected) => {
             let to_ms = span.to_ms.map_or(first_open_ms, |to_ms| to_ms.min(first_open_ms));
             Span { to_ms: Some(to_ms), ..span }
         }
     }
 }
 
+/// Which sources hold the watermark back.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding {
+    least_active_ms: Option<i64>,
+    /// Whether it is they who keep W where it is, while others are awaited too.
+    least_holds: bool,
+}
+
+impl Holding {
+    /// Among all the sources of a store.
+    pub fn of(rows: &[SourceRow], summary: &Summary) -> Holding {
+        let active = rows.iter().filter(|row| !row.idle);
+        let least_active_ms = active.filter_map(|row| row.max_timestamp_ms).min();
+        let lateness_ms = summary.settings.lateness_ms();
+        let is_behind = least_active_ms
+            .is_some_and(|ms| ms.saturating_sub(lateness_ms) <= summary.watermark_ms);
+        let least_holds = is_behind || !rows.iter().any(is_awaited);
+        Holding { least_active_ms, least_holds }
+    }
+
+    /// Whether W cannot move before this source does.
+    pub fn holds(self, row: &SourceRow) -> bool {
+        let is_least = !row.idle
+            && row.max_timestamp_ms.is_some()
+            && row.max_timestamp_ms == self.least_active_ms;
+        is_awaited(row) || is_least && self.least_holds
+    }
+}
+
+/// Whether W stays where it is until the first event of this source.
+pub fn is_awaited(row: &SourceRow) -> bool {
+    row.declared && !row.idle && row.max_timestamp_ms.is_none()
+}
+
+/// The unit that the timestamps of a source seem to be in, where that is not milliseconds: read as
+/// such they all lie in the first months of 1970, and read as seconds in this century. (In
+/// microseconds or nanoseconds a timestamp of this century is out of range, and refused.)
+pub fn suspected_unit(row: &SourceRow) -> Option<&'static str> {
+    row.max_timestamp_ms.filter(|ms| SECONDS.contains(ms)).map(|_| "seconds")
+}
+
+/// From 2001 to 2286 in seconds, January to April 1970 in milliseconds.
+const SECONDS: std::ops::Range<i64> = 1_000_000_000..10_000_000_000;
+
 /// The names of the sources that keep open windows open, found anew only when they change.
 struct Waiting<'v> {
-    /// By watermark; those that have sent nothing stand for all when nobody has.
+    /// By watermark, without those that are idle; those that are awaited stand before all, and so
+    /// do those that have sent nothing when nobody has.
     by_watermark: Vec<(i64, &'v str)>,
     taken: usize,
     /// The names of the first `taken`, sorted.
@@ -382,10 +475,12 @@ struct Waiting<'v> {
 impl<'v> Waiting<'v> {
     fn on(sources: &'v [Standing]) -> Waiting<'v> {
         let nobody_sent = sources.iter().all(|source| source.watermark_ms.is_none());
-        let unsent_ms = nobody_sent.then_some(i64::MIN);
         let mut by_watermark: Vec<(i64, &str)> = sources
             .iter()
+            .filter(|source| !source.row.idle)
             .filter_map(|source| {
+                let holds_all = nobody_sent || is_awaited(&source.row);
+                let unsent_ms = holds_all.then_some(i64::MIN);
                 Some((source.watermark_ms.or(unsent_ms)?, source.row.source.as_str()))
             })
             .collect();

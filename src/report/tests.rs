@@ -27,10 +27,10 @@ fn json_is_that_of_the_contract_field_by_field() {
         r#""late_policy":"aside","max_future_ms":86400000,"dedup_horizon_ms":null},"#,
         "\n",
         r#""totals":{"batches":2,"refused_batches":0,"accepted":4,"late":1,"duplicate":7,"#,
-        r#""future":0,"expired":0},"#,
+        r#""future":0,"expired":0,"late_kept":1,"late_waiting":1,"held":0},"#,
         "\n\"sources\":[\n",
         r#"{"source":"default","watermark_ms":1100,"max_timestamp_ms":1600,"idle":false,"#,
-        r#""last_batch_at_ms":5000}"#,
+        r#""last_batch_at_ms":5000,"declared":false,"presence_since_ms":null}"#,
         "\n],\n\"windows\":[\n",
         r#"{"key":"checkout","window_start_ms":0,"window_end_ms":1000,"count":3,"sum":40,"#,
         r#""min":8,"max":20,"state":"final","revision":0,"waiting_for":[]},"#,
@@ -39,7 +39,8 @@ fn json_is_that_of_the_contract_field_by_field() {
         r#""min":5,"max":5,"state":"open","revision":0,"waiting_for":["default"]}"#,
         "\n],\n\"late\":[\n",
         r#"{"id":"request-5","key":"checkout","timestamp_ms":900,"value":99,"#,
-        r#""window_start_ms":0,"watermark_ms":1100,"source":"default","batch":1}"#,
+        r#""window_start_ms":0,"watermark_ms":1100,"source":"default","batch":1,"#,
+        r#""event_index":0,"applied_in":null}"#,
         "\n]}\n",
     ]
     .concat();
@@ -145,6 +146,63 @@ fn when_nobody_has_sent_an_open_window_waits_for_all() {
 }
 
 #[test]
+fn an_idle_source_keeps_no_window_open_and_an_awaited_one_all() {
+    // lateness 500: default stands at 1100, quiet at 200
+    let fake = |awaited_idle: bool| {
+        Fake::example()
+            .source("quiet", Some(700))
+            .standing("quiet", false, true)
+            .source("new", None)
+            .standing("new", true, awaited_idle)
+    };
+    let waits = |fake: &Fake| parsed(fake, &Filter::default())["windows"][1]["waiting_for"].clone();
+    assert_eq!(waits(&fake(false)), json!(["default", "new"]));
+    assert_eq!(waits(&fake(true)), json!(["default"]));
+    let found = parsed(&fake(true), &Filter::default());
+    let idle: Vec<&Value> =
+        found["sources"].as_array().unwrap().iter().map(|source| &source["idle"]).collect();
+    assert_eq!(idle, [&json!(false), &json!(true), &json!(true)]);
+    // when all are idle, nobody in particular is waited for
+    assert_eq!(waits(&fake(true).standing("default", false, true)), json!([]));
+}
+
+#[test]
+fn who_holds_the_watermark_is_never_an_idle_one() {
+    let holders = |fake: &Fake| -> Vec<String> {
+        let rows = fake.sources().unwrap();
+        let holding = Holding::of(&rows, &fake.summary);
+        rows.into_iter().filter(|row| holding.holds(row)).map(|row| row.source).collect()
+    };
+    let fake = || Fake::example().source("quiet", Some(700));
+    assert_eq!(holders(&fake()), ["quiet"]);
+    let idle = || fake().standing("quiet", true, true);
+    assert_eq!(holders(&idle()), ["default"]);
+    assert_eq!(holders(&idle().standing("default", false, true)), [""; 0]);
+    // W is at 1100, where default is: both have to move
+    let awaited = || idle().source("new", None).standing("new", true, false);
+    assert_eq!(holders(&awaited()), ["default", "new"]);
+    // and here it is the awaited one alone that keeps W where it is
+    let mut behind = awaited();
+    behind.summary.watermark_ms = 1000;
+    assert_eq!(holders(&behind), ["new"]);
+}
+
+#[test]
+fn timestamps_in_seconds_are_told_by_their_size() {
+    let unit = |max_timestamp_ms: Option<i64>| {
+        suspected_unit(&Fake::empty().source("s", max_timestamp_ms).sources().unwrap()[0])
+    };
+    // 2001 and 2026 in seconds
+    for ms in [1_000_000_000, 1_790_000_000, 9_999_999_999] {
+        assert_eq!(unit(Some(ms)), Some("seconds"), "{ms}");
+    }
+    // small ones, as in examples, milliseconds of 2026, and nothing yet
+    for ms in [Some(0), Some(999_999_999), Some(10_000_000_000), Some(1_790_000_000_000), None] {
+        assert_eq!(unit(ms), None, "{ms:?}");
+    }
+}
+
+#[test]
 fn a_filter_cuts_the_lists_and_never_the_totals() {
     let fake = Fake::example().window("basket", 1000, [2, 2, 1, 1]).late(late_row(
         "request-6",
@@ -171,6 +229,14 @@ fn a_filter_cuts_the_lists_and_never_the_totals() {
     assert_eq!(keys(&open), of("basket@1000 checkout@1000", "request-5 request-6"));
     let closed = Filter { state: Some(State::Final), ..Filter::default() };
     assert_eq!(keys(&closed), of("checkout@0", "request-5 request-6"));
+    let state = |state: State, fake: &Fake| {
+        let found = parsed(fake, &Filter { state: Some(state), ..Filter::default() });
+        let window = &found["windows"][0];
+        format!("{} {} {}", window["key"], window["state"], window["revision"])
+    };
+    let fake = Fake::example().corrected(3);
+    assert_eq!(state(State::Corrected, &fake), "\"checkout\" \"corrected\" 3");
+    assert_eq!(state(State::Final, &fake), "null null null");
 }
 
 #[test]
@@ -181,7 +247,7 @@ fn the_span_of_a_state_leaves_out_no_window_of_it() {
             let span = span_of_state(&filter, window_ms, watermark_ms);
             for start_ms in (0..20).filter(|start_ms| start_ms % window_ms == 0) {
                 let is_final = window::is_final(start_ms, window_ms, watermark_ms);
-                let wanted = is_final == (state == State::Final);
+                let wanted = is_final == (state != State::Open);
                 let inside = span.from_ms.is_none_or(|from_ms| from_ms <= start_ms)
                     && span.to_ms.is_none_or(|to_ms| start_ms < to_ms);
                 assert!(inside || !wanted, "{start_ms} of {window_ms} at {watermark_ms}: {span:?}");
@@ -240,7 +306,7 @@ fn the_sources_command_adds_what_a_report_leaves_out() {
     assert_eq!(found["watermark_ms"], json!(1100));
     let default = json!({
         "source": "default", "watermark_ms": 1100, "max_timestamp_ms": 1600, "idle": false,
-        "last_batch_at_ms": 5000, "last_batch": 2, "last_file": "b.json", "holds_watermark": true,
+        "last_batch_at_ms": 5000, "declared": false, "presence_since_ms": null, "last_batch": 2, "last_file": "b.json", "holds_watermark": true,
         "accepted": 4, "late": 1, "duplicate": 7, "future": 0, "expired": 0,
     });
     assert_eq!(found["sources"][1], default);
@@ -307,7 +373,8 @@ impl Snapshot for Endless {
         let totals = Totals { count: 1, sum: 1, min: 1, max: 1 };
         for number in 0..20_000 {
             self.0.set(number);
-            let row = store::WindowRow { key: "k", start_ms: number as i64 * 1000, totals };
+            let row =
+                store::WindowRow { key: "k", start_ms: number as i64 * 1000, totals, revision: 0 };
             if each(&row).is_break() {
                 return Ok(());
             }
@@ -321,6 +388,37 @@ impl Snapshot for Endless {
         _each: &mut (dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + '_),
     ) -> Result<(), store::Error> {
         Ok(())
+    }
+
+    fn held(&self, _each: &mut store::EachHeld<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
+    fn revisions(
+        &self,
+        _window: crate::engine::window::WindowId<'_>,
+    ) -> Result<Vec<store::RevisionRow>, store::Error> {
+        Ok(Vec::new())
+    }
+
+    fn moves(&self, _from_ms: i64, _each: &mut store::EachMove<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
+    fn remembered(&self, _id: &str) -> Result<Option<store::RememberedRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn receipt(&self, _batch: u64) -> Result<Option<store::ReceiptRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn settled(&self, _event: store::EventRef) -> Result<Option<store::SettledRow>, store::Error> {
+        Ok(None)
+    }
+
+    fn presence(&self, _source: &str) -> Result<Vec<store::PresenceRow>, store::Error> {
+        Ok(Vec::new())
     }
 }
 

@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use super::table::{Column, line, titles, widen};
-use super::{Error, Standing, State, View, Window, grouped, shown, utc};
+use super::{
+    Error, Standing, State, View, Window, grouped, is_awaited, shown, suspected_unit, utc,
+};
 use crate::engine::Counts;
 use crate::engine::settings::LatePolicy;
-use crate::store::LateRow;
+use crate::store::{HeldRow, LateRow};
 
 /// The width of a moment from the year 0 to the year 9999.
 const UTC_COLUMNS: usize = 24;
@@ -63,20 +65,30 @@ fn head(view: &View<'_>, generated_at_ms: i64, out: &mut dyn Write) -> Result<()
     let counts = &summary.counts;
     writeln!(
         out,
-        "events        {}: {} accepted, {} late ({} kept), {} duplicate, {} future ({} held), \
+        "events        {}: {} accepted, {} late ({} kept{}), {} duplicate, {} future ({} held), \
          {} expired",
         grouped(counts.events()),
         grouped(counts.accepted),
         grouped(counts.late),
         grouped(summary.late_kept),
+        match summary.late_kept {
+            0 => String::new(),
+            _ => format!(", {} not applied", grouped(summary.late_waiting)),
+        },
         grouped(counts.duplicate),
         grouped(counts.future),
         grouped(summary.held),
         grouped(counts.expired),
     )?;
     let (windows, open) = (summary.windows, summary.open_windows);
-    let closed = grouped(windows.saturating_sub(open));
-    writeln!(out, "windows       {}: {closed} final, {} open", grouped(windows), grouped(open))?;
+    let corrected = summary.corrected_windows;
+    let closed = grouped(windows.saturating_sub(open).saturating_sub(corrected));
+    let corrected = match corrected {
+        0 => String::new(),
+        _ => format!(", {} corrected", grouped(corrected)),
+    };
+    let (windows, open) = (grouped(windows), grouped(open));
+    writeln!(out, "windows       {windows}: {closed} final{corrected}, {open} open")?;
     Ok(())
 }
 
@@ -102,6 +114,25 @@ fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     for row in &rows {
         line(&columns, row, out)?;
     }
+    for standing in &view.sources {
+        presence_line(standing, out)?;
+    }
+    Ok(())
+}
+
+/// How a source stands to W, where that is not as for any other.
+fn presence_line(standing: &Standing, out: &mut dyn Write) -> Result<(), Error> {
+    let row = &standing.row;
+    let since = row.presence_since_ms.map_or_else(String::new, |ms| format!(" since {}", utc(ms)));
+    let name = shown(&row.source);
+    if row.idle {
+        writeln!(out, "idle{since}, does not hold the watermark: {name}")?;
+    } else if is_awaited(row) {
+        writeln!(out, "declared{since}, the watermark waits for its first event: {name}")?;
+    }
+    if let Some(unit) = suspected_unit(row) {
+        writeln!(out, "timestamps look like {unit}, not milliseconds: {name}")?;
+    }
     Ok(())
 }
 
@@ -109,14 +140,18 @@ fn source_cells(standing: &Standing) -> [String; 8] {
     let row = &standing.row;
     let or_none = |ms: Option<i64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
     [
-        if standing.holds { "holds" } else { "-" }.to_owned(),
+        match standing.holds {
+            true => "holds".to_owned(),
+            false if row.idle => "idle".to_owned(),
+            false => "-".to_owned(),
+        },
         standing.watermark_ms.map_or_else(|| "no event yet".to_owned(), utc),
         or_none(standing.watermark_ms),
         or_none(row.max_timestamp_ms),
-        utc(row.last_batch_at_ms),
-        row.last_batch.to_string(),
+        row.last_batch_at_ms.map_or_else(|| "-".to_owned(), utc),
+        row.last_batch.map_or_else(|| "-".to_owned(), |batch| batch.to_string()),
         shown(&row.source).into_owned(),
-        shown(&row.last_file).into_owned(),
+        shown(row.last_file.as_deref().unwrap_or("-")).into_owned(),
     ]
 }
 
@@ -187,18 +222,28 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
         if start.0 != window.start_ms {
             start = (window.start_ms, utc(window.start_ms));
         }
-        let state = if window.state == State::Open { "open*" } else { window.state.name() };
+        let state = match window.state {
+            State::Open => "open*".to_owned(),
+            State::Final => "final".to_owned(),
+            State::Corrected => format!("corrected {}", window.revision),
+        };
         let totals = &window.totals;
         let [count, sum, min, max] =
             [totals.count, totals.sum, totals.min, totals.max].map(grouped);
         let start_ms = window.start_ms.to_string();
         let key = shown(window.key);
-        line(&columns, &[&*start.1, &start_ms, state, &count, &sum, &min, &max, &key], out)
+        line(&columns, &[&*start.1, &start_ms, &state, &count, &sum, &min, &max, &key], out)
     })?;
     line(&columns, &listed.cells(), out)?;
     if listed.open > 0 {
         let open = grouped(listed.open);
         writeln!(out, "* open ({open}): provisional until the watermark reaches the window's end")?;
+    }
+    if listed.greatest_revision > 0 {
+        writeln!(
+            out,
+            "corrected N: the Nth revision since it was final; earlier numbers are kept"
+        )?;
     }
     Ok(())
 }
@@ -208,6 +253,7 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
 struct Listed {
     windows: u64,
     open: u64,
+    greatest_revision: u64,
     last_start_ms: i64,
     count: i128,
     /// Wider than a sum of a window, so that it is exact.
@@ -221,6 +267,9 @@ impl Listed {
         let totals = &window.totals;
         self.windows += 1;
         self.open += u64::from(window.state == State::Open);
+        if window.state == State::Corrected {
+            self.greatest_revision = self.greatest_revision.max(window.revision);
+        }
         self.last_start_ms = self.last_start_ms.max(window.start_ms);
         self.count += i128::from(totals.count);
         self.sum += i128::from(totals.sum);
@@ -233,6 +282,9 @@ impl Listed {
 
     fn widen(&self, columns: &mut [Column; 8]) {
         columns[1].widen(&self.last_start_ms.to_string());
+        if self.greatest_revision > 0 {
+            columns[2].widen(&format!("corrected {}", self.greatest_revision));
+        }
         for (column, (least, greatest)) in
             columns[3..7].iter_mut().zip(self.bounds.iter().flatten())
         {
@@ -267,6 +319,7 @@ fn late_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
         Column::right("window_start_ms"),
         Column::right("watermark_ms then"),
         Column::right("batch"),
+        Column::right("applied in"),
         Column::left("source"),
         Column::left("key"),
         Column::left("id"),
@@ -291,7 +344,7 @@ fn late_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     view.each_late(&mut |late| line(&columns, &late_cells(late), out))
 }
 
-fn late_cells(late: &LateRow<'_>) -> [String; 9] {
+fn late_cells(late: &LateRow<'_>) -> [String; 10] {
     [
         utc(late.timestamp_ms),
         late.timestamp_ms.to_string(),
@@ -299,6 +352,7 @@ fn late_cells(late: &LateRow<'_>) -> [String; 9] {
         late.window_start_ms.to_string(),
         late.watermark_ms.to_string(),
         late.batch.to_string(),
+        late.applied_in.map_or_else(|| "-".to_owned(), |batch| batch.to_string()),
         shown(late.source).into_owned(),
         shown(late.key).into_owned(),
         shown(late.id).into_owned(),
@@ -343,6 +397,44 @@ fn age(now_ms: i64, then_ms: i64) -> String {
     format!("{span} before this report")
 }
 
+/// The held events alone, with how far ahead of the clock each is now.
+pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+    let mut columns = [
+        Column::left("timestamp"),
+        Column::right("timestamp_ms"),
+        Column::right("ahead_ms"),
+        Column::right("value"),
+        Column::right("batch"),
+        Column::left("source"),
+        Column::left("key"),
+        Column::left("id"),
+        Column::left("file"),
+    ];
+    let cells = |held: &HeldRow<'_>| {
+        [
+            utc(held.timestamp_ms),
+            held.timestamp_ms.to_string(),
+            grouped(held.timestamp_ms.saturating_sub(now_ms)),
+            grouped(held.value),
+            held.event.batch.to_string(),
+            shown(held.source).into_owned(),
+            shown(held.key).into_owned(),
+            shown(held.id).into_owned(),
+            shown(held.file).into_owned(),
+        ]
+    };
+    writeln!(out, "Held events: {}", grouped(view.summary.held))?;
+    if view.summary.held == 0 {
+        return Ok(());
+    }
+    view.each_held(&mut |held| {
+        widen(&mut columns, &cells(held));
+        Ok(())
+    })?;
+    titles(&columns, out)?;
+    view.each_held(&mut |held| line(&columns, &cells(held), out))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,7 +453,7 @@ last ingest   1970-01-01T00:00:05.000Z (5000), batch 2, 3 min 0 s before this re
 settings      window_ms=1000 lateness_ms=500 late_rule=window late_policy=aside \
 max_future_ms=86400000 dedup_horizon_ms=off
 batches       2 taken in, 0 refused
-events        12: 4 accepted, 1 late (1 kept), 7 duplicate, 0 future (0 held), 0 expired
+events        12: 4 accepted, 1 late (1 kept, 1 not applied), 7 duplicate, 0 future (0 held), 0 expired
 windows       3: 1 final, 2 open
 
 Sources: 1
@@ -384,10 +476,10 @@ all that are listed                        1_234_571   40  -9_223_372_036_854_77
 * open (2): provisional until the watermark reaches the window's end
 
 Late events: 1 listed of 1 kept
-timestamp                 timestamp_ms  value  window_start_ms  watermark_ms then  batch  source   \
-key       id
-1970-01-01T00:00:00.900Z           900     99                0               1100      1  default  \
-checkout  request-5
+timestamp                 timestamp_ms  value  window_start_ms  watermark_ms then  batch  \
+applied in  source   key       id
+1970-01-01T00:00:00.900Z           900     99                0               1100      1           \
+-  default  checkout  request-5
 ";
         let found = report(&fake, Format::Text, &Filter::default());
         assert_eq!(found, expected, "found:\n{found}");
@@ -456,6 +548,39 @@ checkout  request-5
         assert!(holders[1].contains("\"slow, \\u001b[31m\""), "{found}");
         assert!(found.contains("-        no event yet"), "{found}");
         assert!(!found.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn idle_and_awaited_sources_are_told_apart() {
+        let fake = Fake::example()
+            .source("quiet", Some(700))
+            .source("new", None)
+            .source("seconds", Some(1_790_000_000))
+            .standing("quiet", false, true)
+            .standing("new", true, false);
+        let found = write_to_string(|out| write_sources(&fake, false, out));
+        let since = "since 1970-01-01T00:00:01.000Z";
+        for line in [
+            format!("idle {since}, does not hold the watermark: quiet"),
+            format!("declared {since}, the watermark waits for its first event: new"),
+            "timestamps look like seconds, not milliseconds: seconds".to_owned(),
+        ] {
+            assert!(found.lines().any(|found| found == line), "no {line:?} in:\n{found}");
+        }
+        let first = |name: &str| {
+            let line = found.lines().find(|line| line.contains(&format!("  {name}  "))).unwrap();
+            line.split(' ').next().unwrap()
+        };
+        assert_eq!([first("quiet"), first("new"), first("default")], ["idle", "holds", "holds"]);
+    }
+
+    #[test]
+    fn a_corrected_window_shows_its_revision() {
+        let found = report(&Fake::example().corrected(12), Format::Text, &Filter::default());
+        assert!(found.contains("windows       2: 0 final, 1 corrected, 1 open\n"), "{found}");
+        assert!(found.contains("0  corrected 12      3   40"), "{found}");
+        assert!(found.contains("1000  open*             1    5"), "{found}");
+        assert!(found.contains("\ncorrected N: "), "{found}");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use crate::engine::settings::Settings;
 use crate::engine::{Changes, Fact, Progress, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::Other;
-use crate::store::{Batch, Begun, Committed, Delivery, Error, Receipt, Refused, Store};
+use crate::store::{
+    Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pruned, Receipt, Refused, Retention,
+    Settlement, Store,
+};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +79,8 @@ impl Plan {
 }
 
 impl<S: Store> FailingStore<S> {
-    /// The call with that number fails, counted from 0 over `begin`, `record_refusal` and all that
-    /// batches are asked. A number that is never reached lets all pass.
+    /// The call with that number fails, counted from 0 over `begin`, `record_refusal`, `prune` and
+    /// all that batches are asked. A number that is never reached lets all pass.
     pub fn new(inner: S, fail_at: usize, failure: Failure) -> FailingStore<S> {
         FailingStore { inner, plan: Plan { calls: Cell::new(0), fail_at, failure } }
     }
@@ -121,6 +124,11 @@ impl<S: Store> Store for FailingStore<S> {
         self.plan.pass()?;
         self.inner.record_refusal(refused)
     }
+
+    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+        self.plan.pass()?;
+        self.inner.prune(what)
+    }
 }
 
 struct FailingBatch<'s> {
@@ -141,6 +149,22 @@ impl Batch for FailingBatch<'_> {
     fn progress(&mut self, sources: &[&str]) -> Result<Progress, Error> {
         self.plan.pass()?;
         self.inner.progress(sources)
+    }
+
+    fn kept(
+        &mut self,
+        kind: Kept,
+        after: Option<EventRef>,
+        chunk: &mut Chunk,
+        refs: &mut Vec<EventRef>,
+    ) -> Result<(), Error> {
+        self.plan.pass()?;
+        self.inner.kept(kind, after, chunk, refs)
+    }
+
+    fn settle(&mut self, refs: &[EventRef], settlement: Settlement) -> Result<(), Error> {
+        self.plan.pass()?;
+        self.inner.settle(refs, settlement)
     }
 
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error> {

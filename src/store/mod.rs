@@ -6,11 +6,12 @@ mod conformance;
 pub mod failing;
 #[doc(hidden)]
 pub mod memory;
+mod retention;
+mod snapshot;
 pub mod sqlite;
 
 use std::fmt;
 use std::io;
-use std::ops::ControlFlow;
 
 use rustix::rand::GetRandomFlags;
 
@@ -19,6 +20,11 @@ use crate::engine::totals::Totals;
 use crate::engine::{Changes, Counts, Fact, Progress, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other};
+pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
+pub use snapshot::{
+    EachHeld, EachLate, EachMove, EachWindow, HeldRow, LateRow, MoveRow, PresenceRow, ReceiptRow,
+    RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
+};
 
 /// The writing side. One batch at a time; dropping it before its commit undoes it.
 pub trait Store {
@@ -37,7 +43,17 @@ pub trait Store {
     /// # Errors
     /// As [`begin`](Self::begin).
     fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error>;
+
+    /// Removes what is older than asked, as far as no promise needs it, in transactions of bounded
+    /// size: others get their turn in between. When it fails, what was removed before stays so.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error>;
 }
+
+/// The most events that [`Batch::kept`] gives at once.
+pub const KEPT_AT_ONCE: usize = 1000;
 
 /// One unit of commit that is open. It is used in this order: for each chunk `facts`, `progress`,
 /// `apply`; then `commit`. Asking `facts` claims the ids: until the batch ends nobody else can take
@@ -64,9 +80,37 @@ pub trait Batch {
     /// final by it.
     ///
     /// # Errors
-    /// [`Error::Overflow`] with every window that would leave its range: nothing of the chunk is
-    /// to be relied on then, and the batch must be dropped.
+    /// [`Error::Overflow`] with every window that would leave its range, be it by what it gets or by
+    /// what corrects it: nothing of the chunk is to be relied on then, and the batch must be
+    /// dropped.
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error>;
+
+    /// Writes into `chunk` the next events of that kind that were kept and not settled yet, behind
+    /// `after`, in the order in which they came, each with its source, at most [`KEPT_AT_ONCE`];
+    /// and into `refs` which they are. An empty chunk means that there are no more. Without `after`
+    /// the chunk begins at index 0, else behind the events that it held.
+    ///
+    /// Of the late ones only those are given that can become corrections: their window is final,
+    /// and its numbers were not pruned.
+    ///
+    /// # Errors
+    /// By kind.
+    fn kept(
+        &mut self,
+        kind: Kept,
+        after: Option<EventRef>,
+        chunk: &mut Chunk,
+        refs: &mut Vec<EventRef>,
+    ) -> Result<(), Error>;
+
+    /// Settles kept events, once and for ever: late ones become corrections, held ones are released
+    /// or discarded. Released ones no longer count as future; what else they count as comes with
+    /// `apply`. Discarded ones still count as future.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when one of them is not kept, or was settled before: the batch must be dropped
+    /// then. The rest by kind.
+    fn settle(&mut self, refs: &[EventRef], settlement: Settlement) -> Result<(), Error>;
 
     /// What is still known of where an id came from.
     ///
@@ -128,13 +172,97 @@ pub enum Receipt {
         /// The outcomes of its events.
         counts: Counts,
     },
-    /// The watermark set by hand.
-    Advance {
+    /// A batch without a file: something was asked for, or came about by itself.
+    Act {
+        /// What.
+        act: Act,
+        /// What became of the events that were judged again in it.
+        counts: Counts,
         /// Who asked.
         asked_by: String,
         /// Why, in the operator's words.
         reason: Option<String>,
     },
+}
+
+/// What a batch without a file does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// The watermark was set.
+    Advance,
+    /// Sources were declared.
+    Declare,
+    /// Sources fell idle.
+    Idle,
+    /// Sources are back, before their first event is judged.
+    Active,
+    /// Held events were judged again.
+    Release,
+    /// Held events were dropped for good.
+    Discard,
+    /// Kept late events became corrections.
+    Correct,
+}
+
+impl Act {
+    /// The name, as stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Advance => "advance",
+            Act::Declare => "declare",
+            Act::Idle => "idle",
+            Act::Active => "active",
+            Act::Release => "release",
+            Act::Discard => "discard",
+            Act::Correct => "correct",
+        }
+    }
+}
+
+/// Which events were kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Those that came too late.
+    Late,
+    /// Those that were too far ahead.
+    Held,
+}
+
+/// One event, by where it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventRef {
+    /// The batch that brought it.
+    pub batch: u64,
+    /// Its index in that batch, from 0.
+    pub event_index: u64,
+}
+
+impl fmt::Display for EventRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} of batch {}", self.event_index, self.batch)
+    }
+}
+
+/// What becomes of a kept event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// A late one became part of a revision.
+    Applied,
+    /// A held one was judged again.
+    Released,
+    /// A held one was dropped for good.
+    Discarded,
+}
+
+impl Settlement {
+    /// The name, as stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Settlement::Applied => "applied",
+            Settlement::Released => "released",
+            Settlement::Discarded => "discarded",
+        }
+    }
 }
 
 /// A batch that is in.
@@ -167,134 +295,6 @@ pub struct Refused {
     pub code: Code,
     /// Why, in words.
     pub message: String,
-}
-
-/// The reading side: one consistent state, whatever is written meanwhile.
-pub trait Snapshot {
-    /// The figures of the whole store.
-    ///
-    /// # Errors
-    /// By kind, as for all that follow.
-    fn summary(&self) -> Result<Summary, Error>;
-
-    /// Each source, by name.
-    ///
-    /// # Errors
-    /// By kind.
-    fn sources(&self) -> Result<Vec<SourceRow>, Error>;
-
-    /// What each producer version sent, by name.
-    ///
-    /// # Errors
-    /// By kind.
-    fn versions(&self) -> Result<Vec<(String, Counts)>, Error>;
-
-    /// Each window whose start is in the span, by (start, key), until told to stop.
-    ///
-    /// # Errors
-    /// By kind.
-    fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error>;
-
-    /// Each late event that was kept and whose window starts in the span, by (batch, index), until
-    /// told to stop.
-    ///
-    /// # Errors
-    /// By kind.
-    fn late(&self, span: Span, each: &mut EachLate<'_>) -> Result<(), Error>;
-}
-
-/// What is called with each window of a stream; the row lives only for the call.
-pub type EachWindow<'e> = dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + 'e;
-
-/// What is called with each late event of a stream; the row lives only for the call.
-pub type EachLate<'e> = dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + 'e;
-
-/// Window starts from `from_ms` (inclusive) to `to_ms` (exclusive); none is unbounded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "described above")]
-pub struct Span {
-    pub from_ms: Option<i64>,
-    pub to_ms: Option<i64>,
-}
-
-/// The figures of the whole store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// What was fixed when it was made.
-    pub settings: Settings,
-    /// W.
-    pub watermark_ms: i64,
-    /// The greatest timestamp of any accepted or late event.
-    pub max_timestamp_ms: Option<i64>,
-    /// The number of the last batch of events.
-    pub last_batch: Option<u64>,
-    /// When that was committed.
-    pub last_ingest_at_ms: Option<i64>,
-    /// How many batches of events are in.
-    pub batches: u64,
-    /// How many were refused.
-    pub refused_batches: u64,
-    /// The outcomes of all their events.
-    pub counts: Counts,
-    /// How many windows hold something.
-    pub windows: u64,
-    /// How many of these are open.
-    pub open_windows: u64,
-    /// How many late events are kept.
-    pub late_kept: u64,
-    /// How many events are held as too far ahead.
-    pub held: u64,
-}
-
-/// What is known of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceRow {
-    /// Its name.
-    pub source: String,
-    /// The greatest timestamp of its accepted and late events.
-    pub max_timestamp_ms: Option<i64>,
-    /// When its last batch was committed.
-    pub last_batch_at_ms: i64,
-    /// The number of that batch.
-    pub last_batch: u64,
-    /// The file of that batch, as shown.
-    pub last_file: String,
-    /// The outcomes of its events.
-    pub counts: Counts,
-}
-
-/// One window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowRow<'a> {
-    /// Its key.
-    pub key: &'a str,
-    /// Where it begins.
-    pub start_ms: i64,
-    /// What it holds.
-    pub totals: Totals,
-}
-
-/// One late event that was kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LateRow<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// Its key.
-    pub key: &'a str,
-    /// When it happened.
-    pub timestamp_ms: i64,
-    /// What it measured.
-    pub value: i64,
-    /// The window that was final.
-    pub window_start_ms: i64,
-    /// W when it was judged.
-    pub watermark_ms: i64,
-    /// Whose it is.
-    pub source: &'a str,
-    /// The batch that brought it.
-    pub batch: u64,
-    /// Its index in that batch, from 0.
-    pub event_index: u64,
 }
 
 /// A window whose count or sum would leave the signed 64-bit range, as it was before the chunk.

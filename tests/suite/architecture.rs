@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["decode", "engine"],
     &["store"],
     &["exit", "spool"],
-    &["config", "ingest", "report"],
+    &["act", "config", "ingest", "report"],
     &["worker"],
     &["signals", "systemd"],
     &["daemon"],

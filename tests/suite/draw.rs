@@ -1,8 +1,9 @@
-//! Draws histories from a seed: events of all kinds, repeats, contradictions, and advances.
+//! Draws histories from a seed: events of all kinds, repeats, contradictions, and acts without
+//! a file.
 
-use crate::model::{Event, Settings};
+use crate::model::{Event, Policy, Settings};
 
-/// The time of day in all of them.
+/// The time of day in which they begin.
 pub const NOW_MS: i64 = 50_000_000;
 
 /// Numbers from a seed (splitmix64).
@@ -35,6 +36,32 @@ impl Random {
 pub enum Step {
     Event(Event),
     Advance(i64),
+    /// These sources are declared, fall idle or are back.
+    Presence(Vec<String>, &'static str),
+    /// The time of day is another.
+    Clock(i64),
+    /// Held events are judged again.
+    Release(Which),
+    /// Held events are dropped.
+    Discard(Which),
+    /// Late events become corrections.
+    Apply(Which),
+}
+
+/// Which of the kept events are meant: all, or those whose length of id or key is odd.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    All,
+    Odd,
+}
+
+impl Which {
+    pub fn takes(self, name: &str) -> bool {
+        match self {
+            Which::All => true,
+            Which::Odd => name.len() % 2 == 1,
+        }
+    }
 }
 
 /// How events are drawn.
@@ -43,10 +70,12 @@ pub struct Draw {
     pub settings: Settings,
     earlier: Vec<Event>,
     time_ms: i64,
+    pub now_ms: i64,
     huge: bool,
     /// How far events are out of order, in ms.
     spread_ms: i64,
-    pub advances: bool,
+    /// Whether there are acts without a file.
+    pub acts: bool,
 }
 
 const KEYS: [&str; 7] = ["checkout", "search", "a\0b", "a", "ключ", "\"quoted\"\n", " "];
@@ -59,7 +88,7 @@ impl Draw {
         let lateness_ms = *random.of(&[0, 0, 1, 500, 5000]);
         let settings = Settings {
             strict: random.one_in(2),
-            aside: !random.one_in(3),
+            policy: *random.of(&[Policy::Aside, Policy::Correct, Policy::Drop]),
             max_future_ms: *random.of(&[Some(86_400_000), Some(0), Some(1000), None]),
             dedup_horizon_ms: *random.of(&[None, None, Some(0), Some(3000)]),
             ..Settings::new(window_ms, lateness_ms)
@@ -72,23 +101,51 @@ impl Draw {
             settings: Settings { dedup_horizon_ms, ..settings },
             earlier: Vec::new(),
             time_ms: 0,
+            now_ms: NOW_MS,
             huge: random.one_in(2),
             spread_ms,
-            advances: true,
+            acts: true,
             random,
         }
     }
 
     pub fn step(&mut self) -> Step {
-        if self.advances && self.random.one_in(150) {
-            let near_ms = self.time_ms - self.settings.lateness_ms;
-            return Step::Advance((near_ms + self.random.below(800) - 400).max(0));
+        if self.acts && self.random.one_in(25) {
+            return self.act();
         }
         let event = match self.random.below(20) {
             0..=2 if !self.earlier.is_empty() => self.again(),
             _ => self.new_event(),
         };
         Step::Event(event)
+    }
+
+    fn act(&mut self) -> Step {
+        let which = *self.random.of(&[Which::All, Which::Odd]);
+        match self.random.below(20) {
+            0..=3 => {
+                let near_ms = self.time_ms - self.settings.lateness_ms;
+                Step::Advance((near_ms + self.random.below(800) - 400).max(0))
+            }
+            4..=11 => {
+                let sources = SOURCES.iter().filter(|_| self.random.one_in(2));
+                let sources = sources.map(|source| (*source).to_owned()).collect();
+                let kinds = ["idle", "idle", "idle", "active", "active", "declared"];
+                Step::Presence(sources, *self.random.of(&kinds))
+            }
+            12..=13 => {
+                self.now_ms = self.now_ms.max(self.time_ms) + 800_000;
+                Step::Clock(self.now_ms)
+            }
+            14..=15 => Step::Release(which),
+            16 => Step::Discard(which),
+            _ => Step::Apply(which),
+        }
+    }
+
+    /// Events are about that time from now on, if that is later: what was released is far ahead.
+    pub fn reach(&mut self, watermark_ms: i64) {
+        self.time_ms = self.time_ms.max(watermark_ms);
     }
 
     fn again(&mut self) -> Event {
@@ -123,7 +180,7 @@ impl Draw {
         if let Some(max_future_ms) = self.settings.max_future_ms
             && self.random.one_in(100)
         {
-            timestamp_ms = NOW_MS + max_future_ms + 1 + self.random.below(2) * 1_000_000;
+            timestamp_ms = self.now_ms + max_future_ms + 1 + self.random.below(2) * 1_000_000;
         }
         let small = self.random.below(201) - 100;
         let huge = [i64::MAX, i64::MIN, i64::MAX / 2, i64::MIN / 2, 1, -1, 0];

@@ -160,10 +160,15 @@ fn a_batch_that_runs_out_of_room_anywhere_leaves_nothing_behind() {
             failures += 1;
             let code = ran.status.code();
             assert!(code.is_none() || code == Some(75) || code == Some(1), "{ran:?}");
-            assert_eq!(state(&world), before, "a bound of {kib} KiB left something behind");
+            if code.is_none() && state(&world) != before {
+                // it died while it tidied up after the commit: then all of it must be there
+                break;
+            }
+            let nothing = state(&world) == before;
+            assert!(nothing, "a bound of {kib} KiB left something behind: {ran:?}");
         }
         assert!(failures >= 5, "only {failures} bounds were too small");
-        // it went through under the last of the bounds
+        // it got in under the last of the bounds
         model.ingest("default", &events, 0).unwrap();
         assert_report(&world.report(), &model, &|| world.told());
     }

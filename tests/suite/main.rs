@@ -11,6 +11,7 @@ mod faults;
 mod field;
 mod model;
 mod observed;
+mod old_stores;
 mod random;
 mod scenarios;
 mod together;

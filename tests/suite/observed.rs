@@ -1,10 +1,11 @@
 //! What a real store shows, in the words of the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
+use windowflow::engine::window::WindowId;
 use windowflow::store::{Snapshot, Span};
 
 use crate::model::{Answer, Counts, Event, Late, Model, State, Totals};
@@ -46,6 +47,10 @@ impl State {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let rows = |name: &str| report[name].as_array().unwrap().iter();
         let counts = counts(&report["totals"]);
+        let named = |member: &str| -> BTreeSet<String> {
+            let sources = rows("sources").filter(|row| row[member].as_bool().unwrap());
+            sources.map(|row| text(&row["source"])).collect()
+        };
         State {
             watermark_ms: integer(&report["watermark_ms"]),
             counts,
@@ -69,26 +74,39 @@ impl State {
                     window_start_ms: integer(&row["window_start_ms"]),
                     watermark_ms: integer(&row["watermark_ms"]),
                     source: text(&row["source"]),
+                    applied: !row["applied_in"].is_null(),
                 })
                 .collect(),
-            // nothing is released or discarded in these tests
-            held: counts.future,
             sources: rows("sources")
                 .filter_map(|row| Some((text(&row["source"]), row["max_timestamp_ms"].as_i64()?)))
                 .collect(),
+            declared: named("declared"),
+            idle: named("idle"),
+            revisions: rows("windows")
+                .filter(|row| row["revision"] != 0)
+                .map(|row| {
+                    let window = (integer(&row["window_start_ms"]), text(&row["key"]));
+                    (window, row["revision"].as_u64().unwrap())
+                })
+                .collect(),
+            // a report does not list these
+            ..State::default()
         }
     }
 
     /// What a snapshot says.
     pub fn of_snapshot(snapshot: &dyn Snapshot) -> State {
         let summary = snapshot.summary().unwrap();
-        let mut windows = BTreeMap::new();
+        let (mut windows, mut revisions) = (BTreeMap::new(), BTreeMap::new());
         let mut order = Vec::new();
         let each_window = &mut |row: &windowflow::store::WindowRow<'_>| {
             let of = row.totals;
             let totals = Totals { count: of.count, sum: of.sum, min: of.min, max: of.max };
             order.push((row.start_ms, row.key.to_owned()));
             windows.insert((row.start_ms, row.key.to_owned()), totals);
+            if row.revision > 0 {
+                revisions.insert((row.start_ms, row.key.to_owned()), row.revision);
+            }
             ControlFlow::Continue(())
         };
         snapshot.windows(Span::default(), each_window).unwrap();
@@ -103,22 +121,71 @@ impl State {
                 window_start_ms: row.window_start_ms,
                 watermark_ms: row.watermark_ms,
                 source: row.source.to_owned(),
+                applied: row.applied_in.is_some(),
             });
             ControlFlow::Continue(())
         };
         snapshot.late(Span::default(), each_late).unwrap();
-        let sources = snapshot.sources().unwrap().into_iter();
+        let mut held = Vec::new();
+        let each_held = &mut |row: &windowflow::store::HeldRow<'_>| {
+            let event = Event::new(row.id, row.key, row.timestamp_ms, row.value);
+            held.push((event, row.source.to_owned()));
+            ControlFlow::Continue(())
+        };
+        snapshot.held(each_held).unwrap();
+        let sources = snapshot.sources().unwrap();
+        let named = |is_so: fn(&windowflow::store::SourceRow) -> bool| -> BTreeSet<String> {
+            sources.iter().filter(|row| is_so(row)).map(|row| row.source.clone()).collect()
+        };
+        let waiting = late.iter().filter(|late| !late.applied).count();
         assert_eq!(summary.windows, windows.len() as u64);
-        assert_eq!(summary.late_kept, late.len() as u64);
+        assert_eq!(summary.corrected_windows, revisions.len() as u64);
+        assert_eq!((summary.late_kept, summary.late_waiting), (late.len() as u64, waiting as u64));
+        assert_eq!(summary.held, held.len() as u64);
         State {
             watermark_ms: summary.watermark_ms,
             counts: summary.counts.into(),
             windows,
             late,
-            held: summary.held,
-            sources: sources.filter_map(|row| Some((row.source, row.max_timestamp_ms?))).collect(),
+            held,
+            declared: named(|row| row.declared),
+            idle: named(|row| row.idle),
+            presence: presence(snapshot, &sources),
+            earlier: revisions
+                .keys()
+                .map(|window| (window.clone(), earlier(snapshot, window)))
+                .filter(|(_, rows)| !rows.is_empty())
+                .collect(),
+            revisions,
+            sources: sources
+                .into_iter()
+                .filter_map(|row| Some((row.source, row.max_timestamp_ms?)))
+                .collect(),
         }
     }
+}
+
+fn earlier(snapshot: &dyn Snapshot, (start_ms, key): &(i64, String)) -> Vec<(u64, Totals)> {
+    let rows = snapshot.revisions(WindowId { start_ms: *start_ms, key }).unwrap().into_iter();
+    rows.map(|row| {
+        let of = row.totals;
+        (row.revision, Totals { count: of.count, sum: of.sum, min: of.min, max: of.max })
+    })
+    .collect()
+}
+
+fn presence(
+    snapshot: &dyn Snapshot,
+    sources: &[windowflow::store::SourceRow],
+) -> BTreeMap<String, Vec<&'static str>> {
+    let known = ["declared", "idle", "active"];
+    let of = |source: &str| -> Vec<&'static str> {
+        let rows = snapshot.presence(source).unwrap();
+        let known = |name: &str| known.into_iter().find(|known| *known == name).expect(name);
+        rows.iter().map(|row| known(&row.presence)).collect()
+    };
+    let all = sources.iter().map(|row| (row.source.clone(), of(&row.source)));
+    all.filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 impl From<windowflow::engine::Counts> for Counts {
@@ -155,14 +222,25 @@ pub fn answer(line: &Value) -> Answer {
 
 /// Compares a whole report with the model: also what is final, in which order, and how it adds up.
 pub fn assert_report(report: &Value, model: &Model, told: &dyn Fn() -> String) {
-    let found = State::of_report(report);
+    let unlisted = model.state.clone();
+    let found = State {
+        held: unlisted.held,
+        presence: unlisted.presence,
+        earlier: unlisted.earlier,
+        ..State::of_report(report)
+    };
+    assert_eq!(report["totals"]["held"], found.held.len(), "{}", told());
     assert!(found == model.state, "{}\n{}", difference(&found, &model.state), told());
     let rows = report["windows"].as_array().unwrap();
     let start = |row: &Value| row["window_start_ms"].as_i64().unwrap();
     let keys: Vec<_> = rows.iter().map(|row| (start(row), row["key"].as_str().unwrap())).collect();
     assert!(keys.is_sorted(), "windows out of order\n{}", told());
     for row in rows {
-        let state = if model.is_final(start(row)) { "final" } else { "open" };
+        let state = match (model.is_final(start(row)), row["revision"] == 0) {
+            (false, _) => "open",
+            (true, true) => "final",
+            (true, false) => "corrected",
+        };
         assert_eq!(row["state"], state, "{row}\n{}", told());
     }
 }
@@ -178,10 +256,16 @@ pub fn difference(found: &State, expected: &State) -> String {
     say("W", found.watermark_ms.to_string(), expected.watermark_ms.to_string());
     say("counts", format!("{:?}", found.counts), format!("{:?}", expected.counts));
     say("sources", format!("{:?}", found.sources), format!("{:?}", expected.sources));
-    say("held", found.held.to_string(), expected.held.to_string());
+    say("held", format!("{:?}", found.held), format!("{:?}", expected.held));
+    say("declared", format!("{:?}", found.declared), format!("{:?}", expected.declared));
+    say("idle", format!("{:?}", found.idle), format!("{:?}", expected.idle));
+    say("presence", format!("{:?}", found.presence), format!("{:?}", expected.presence));
     let keys = found.windows.keys().chain(expected.windows.keys());
     let keys: std::collections::BTreeSet<_> = keys.collect();
-    let of = |state: &State, key| format!("{:?}", state.windows.get(key));
+    let of = |state: &State, key| {
+        let State { windows, revisions, earlier, .. } = state;
+        format!("{:?} {:?} {:?}", windows.get(key), revisions.get(key), earlier.get(key))
+    };
     for key in keys.into_iter().filter(|key| of(found, key) != of(expected, key)).take(5) {
         say(&format!("window {key:?}"), of(found, key), of(expected, key));
     }

@@ -8,10 +8,11 @@
 //! | --- | --- |
 //! | `ingest NAME [ARGS]` | makes the file and ingests it; with nothing given, that of before |
 //! | `check NAME [ARGS]` | the same for `check` |
-//! | `report`, `late`, `sources [ARGS]` | the JSON form, in short |
+//! | `report`, `late`, `held`, `sources [ARGS]` | the JSON form, in short |
 //! | `text [ARGS]` | the windows of the report as text |
 //! | `file NAME` | makes a file of another kind |
 //! | `replay` | every `ingest` so far again, in order |
+//! | `late --apply`, `release`, `discard [ARGS]` | as it is |
 //! | `$ ARGS` | any other command as it is; what stands under it goes to its standard input |
 //!
 //! A file is written in short, one event a line: `id key timestamp_ms value [source [version]]`,
@@ -174,7 +175,7 @@ impl Stage {
                     self.batch(args, &mut answer);
                 }
             }
-            "report" | "late" | "sources" => {
+            "report" | "late" | "held" | "sources" if !words.contains(&"--apply") => {
                 let ran = self.world.run(&[&words[..], &["--json"]].concat());
                 match ran.code {
                     Some(0) => told(words[0], &ran.json(), &mut answer),
@@ -187,10 +188,11 @@ impl Stage {
                 let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
                 self.plain(&Ran { out: lines.join("\n"), ..ran }, &mut answer);
             }
-            "$" => {
+            "$" | "late" | "release" | "discard" => {
                 let input: Vec<u8> =
                     command.given.iter().flat_map(|line| raw(line, true)).collect();
-                let args: Vec<String> = words[1..].iter().map(|word| unsqueezed(word)).collect();
+                let args = if words[0] == "$" { &words[1..] } else { &words[..] };
+                let args: Vec<String> = args.iter().map(|word| unsqueezed(word)).collect();
                 let ran = self.world.run_with_input(&args, &input);
                 self.plain(&ran, &mut answer);
             }
@@ -389,6 +391,9 @@ fn told(what: &str, report: &Value, answer: &mut String) {
         let text = |name: &str| source[name].to_string();
         let (name, own, max) = (text("source"), text("watermark_ms"), text("max_timestamp_ms"));
         write!(answer, "source {name}: own W {own}, max {max}").unwrap();
+        for (member, word) in [("declared", ", declared"), ("idle", ", idle")] {
+            write!(answer, "{}", if source[member] == true { word } else { "" }).unwrap();
+        }
         match source.get("holds_watermark") {
             Some(holds) => writeln!(answer, ", holds {holds}; {}", counts(source)).unwrap(),
             None => writeln!(answer).unwrap(),
@@ -400,7 +405,10 @@ fn told(what: &str, report: &Value, answer: &mut String) {
     for row in report["windows"].as_array().into_iter().flatten() {
         let [key, start, end] = ["key", "window_start_ms", "window_end_ms"].map(|name| &row[name]);
         let [count, sum, min, max] = ["count", "sum", "min", "max"].map(|name| &row[name]);
-        let state = row["state"].as_str().unwrap();
+        let mut state = row["state"].as_str().unwrap().to_owned();
+        if row["revision"] != 0 {
+            write!(state, " {}", row["revision"]).unwrap();
+        }
         write!(
             answer,
             "window {key} [{start}, {end}) {state}: count {count}, sum {sum}, min {min}, max {max}"
@@ -418,7 +426,22 @@ fn told(what: &str, report: &Value, answer: &mut String) {
         writeln!(
             answer,
             "late {id} {key} {at} {value}: window {start}, W then {then}, source {source}, \
-             batch {batch}"
+             batch {batch}{}",
+            match &row["applied_in"] {
+                Value::Null => String::new(),
+                batch => format!(", applied in {batch}"),
+            }
+        )
+        .unwrap();
+    }
+    for row in report["held"].as_array().into_iter().flatten() {
+        let [id, key, at, value] = ["id", "key", "timestamp_ms", "value"].map(|name| &row[name]);
+        let [source, file, batch, index] =
+            ["source", "file", "batch", "event_index"].map(|name| &row[name]);
+        assert!(row["ahead_ms"].as_i64().is_some_and(|ms| ms > 0), "{row}");
+        writeln!(
+            answer,
+            "held {id} {key} {at} {value}: source {source}, {file}, batch {batch}, event {index}"
         )
         .unwrap();
     }

@@ -1,10 +1,12 @@
 //! A failure at any call, of any kind, leaves nothing behind; and the same delivery gets in later.
 
+use super::acts::*;
 use super::world::*;
+use crate::engine::Presence;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::store::failing::{FailingStore, Failure};
-use crate::store::{Begun, Error, Store};
+use crate::store::{Begun, Committed, Error, Retention, Store};
 
 fn history() -> Vec<Vec<Ev>> {
     vec![
@@ -53,4 +55,51 @@ pub(super) fn a_failure_anywhere_leaves_nothing_behind(subject: &impl Subject) {
             assert_eq!(subject.dump(&store), after, "{case}");
         }
     }
+}
+
+/// An act on a store that has something for it to do.
+type ActOn = fn(&mut dyn Store) -> Result<Committed, Error>;
+
+pub(super) fn a_failure_anywhere_in_an_act_leaves_nothing_behind(subject: &impl Subject) {
+    let made = || {
+        let mut store = subject.make(settings());
+        for (number, events) in history().iter().enumerate() {
+            deliver(&mut store, number as u64, events);
+        }
+        subject.reopen_at(store, NOW_MS + 9_999_999)
+    };
+    let acts: [(&str, ActOn); 4] = [
+        ("release", |store| release(store, 9, 1)),
+        ("discard", |store| discard(store, 9, |_| true)),
+        ("apply", |store| apply_late(store, 9, 1)),
+        ("idle", |store| change_presence(store, 9, &["s", "new"], Presence::Idle)),
+    ];
+    for (name, act) in acts {
+        let mut whole = FailingStore::new(made(), usize::MAX, Failure::Io);
+        let before = subject.dump(whole.inner());
+        let expected = act(&mut whole).unwrap();
+        let (calls, after) = (whole.calls(), subject.dump(whole.inner()));
+        assert_ne!(before.summary, after.summary, "{name} does something");
+        for failure in [Failure::Busy, Failure::LostBefore, Failure::LostAfter] {
+            for fail_at in 0..calls {
+                let mut store = FailingStore::new(made(), fail_at, failure);
+                let failed = act(&mut store);
+                let case = format!("{name}: {failure:?} at call {fail_at}: {failed:?}");
+                assert!(failed.is_err() && store.has_failed(), "{case}");
+                let is_in = fail_at + 1 == calls && failure == Failure::LostAfter;
+                let now = subject.dump(store.inner());
+                assert_eq!(now, if is_in { after.clone() } else { before.clone() }, "{case}");
+                let mut store = store.into_inner();
+                assert_eq!(act(&mut store).unwrap(), expected, "{case}");
+                assert_eq!(subject.dump(&store), after, "{case}");
+            }
+        }
+    }
+    let mut store = FailingStore::new(made(), 0, Failure::Full);
+    let before = subject.dump(store.inner());
+    let ever = Some(i64::MAX);
+    let all = Retention { windows_before_ms: ever, late_before_ms: ever, ..Retention::default() };
+    assert!(matches!(store.prune(&all), Err(Error::Full(_))));
+    assert_eq!(subject.dump(store.inner()), before);
+    assert_eq!(store.prune(&all).unwrap().windows, 1);
 }

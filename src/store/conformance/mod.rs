@@ -1,14 +1,20 @@
 //! What every store must do, as one suite that runs on each of them.
 
+mod acts;
 mod bounds;
+mod depth;
 mod differential;
 mod faults;
 mod naming;
 mod progress;
+mod retention;
 mod world;
 
+pub(crate) use acts::{apply_late, change_presence, discard, release};
 pub(crate) use differential::agree_with_the_model;
-pub(crate) use world::{Dump, Ev, Stopped, Subject, deliver, delivery, ev, ingest, settings};
+pub(crate) use world::{
+    Dump, Ev, NOW_MS, Stopped, Subject, deliver, delivery, ev, ingest, settings,
+};
 
 /// Runs every case on stores that the subject makes.
 pub(crate) fn conformance(subject: &impl Subject) {
@@ -30,8 +36,29 @@ pub(crate) fn conformance(subject: &impl Subject) {
     bounds::held_events_are_counted(subject);
     bounds::a_forgotten_id_is_recorded_again(subject);
     bounds::refusals_are_counted(subject);
+    depth::a_correction_keeps_what_was_final(subject);
+    depth::a_window_can_close_and_be_corrected_in_one_chunk(subject);
+    depth::an_overflow_of_a_correction_names_the_window(subject);
+    depth::a_correction_may_come_without_an_event(subject);
+    depth::sources_come_and_go(subject);
+    depth::the_greatest_of_all_counts_idle_or_not(subject);
+    depth::held_events_are_released(subject);
+    depth::a_released_event_can_be_late(subject);
+    depth::held_events_are_discarded(subject);
+    depth::late_events_become_corrections(subject);
+    depth::nothing_is_settled_twice(subject);
+    depth::kept_events_come_piece_by_piece(subject);
+    depth::every_batch_has_its_receipt(subject);
+    depth::an_id_is_remembered_within_the_horizon(subject);
+    retention::nothing_goes_unasked(subject);
+    retention::old_ids_go_behind_the_horizon(subject);
+    retention::final_windows_go_with_their_late_events_and_moves(subject);
+    retention::a_window_that_can_be_corrected_stays(subject);
+    retention::a_late_event_of_a_pruned_window_corrects_nothing(subject);
+    retention::old_notes_go(subject);
     naming::names_are_bytes(subject);
     naming::the_longest_names_fit(subject);
     naming::an_id_tells_where_it_came_from(subject);
     faults::a_failure_anywhere_leaves_nothing_behind(subject);
+    faults::a_failure_anywhere_in_an_act_leaves_nothing_behind(subject);
 }

@@ -1,10 +1,11 @@
 //! Batches one after the other: what each finds, and how far the store has come after it.
 
+use super::acts::act_receipt;
 use super::world::*;
 use crate::engine::totals::Totals;
 use crate::engine::{Changes, Counts, Fact, Move, Seen, SourceChange};
 use crate::event::Chunk;
-use crate::store::{Batch, Begun, Committed, Receipt, Store};
+use crate::store::{Act, Batch, Begun, Committed, Store};
 
 pub(super) fn an_empty_store_says_so(subject: &impl Subject) {
     let store = subject.make(settings());
@@ -58,13 +59,14 @@ pub(super) fn the_worked_example(subject: &impl Subject) {
         source: "default".to_owned(),
         batch: first.batch,
         event_index: 4,
+        applied_in: None,
     };
     assert_eq!(dump.late, [late]);
     let store = subject.reopen(store);
     assert_eq!(subject.dump(&store), dump);
 }
 
-fn open<'s, S: Store>(store: &'s mut S, number: u64) -> Box<dyn Batch + 's> {
+pub(super) fn open<'s, S: Store + ?Sized>(store: &'s mut S, number: u64) -> Box<dyn Batch + 's> {
     match store.begin(&delivery(number)).unwrap() {
         Begun::Open(batch) => batch,
         Begun::Known(known) => panic!("delivery {number} is known: {known:?}"),
@@ -130,12 +132,15 @@ pub(super) fn numbers_rise(subject: &impl Subject) {
 }
 
 /// Sets the watermark by hand, as an operator does.
-fn advance<S: Store>(
+pub(super) fn advance<S: Store + ?Sized>(
     store: &mut S,
     number: u64,
     to_ms: i64,
 ) -> Result<Committed, crate::store::Error> {
-    let mut batch = open(store, number);
+    let mut batch = match store.begin(&delivery(number))? {
+        Begun::Known(committed) => return Ok(committed),
+        Begun::Open(batch) => batch,
+    };
     let from_ms = batch.progress(&[])?.watermark_ms;
     let changes = Changes {
         watermark_ms: to_ms,
@@ -143,8 +148,7 @@ fn advance<S: Store>(
         ..Changes::default()
     };
     batch.apply(&Chunk::default(), &changes)?;
-    let receipt = Receipt::Advance { asked_by: "ann".to_owned(), reason: None };
-    batch.commit(&receipt)
+    batch.commit(&act_receipt(Act::Advance, Counts::default()))
 }
 
 pub(super) fn a_delivery_is_known_once_it_is_in(subject: &impl Subject) {
@@ -205,7 +209,8 @@ pub(super) fn sources_are_told_apart(subject: &impl Subject) {
     let asked = |batch: &mut Box<dyn Batch + '_>, sources: &[&str]| {
         let progress = batch.progress(sources).unwrap();
         assert_eq!(progress.now_ms, NOW_MS);
-        (progress.sources, progress.others_least_ms)
+        let sources = progress.sources.iter().map(|known| known.max_timestamp_ms);
+        (sources.collect::<Vec<_>>(), progress.others.least_active_ms)
     };
     assert_eq!(asked(&mut batch, &[]), (vec![], Some(700)));
     let some = asked(&mut batch, &["none", "fast", "echo", "slow"]);
@@ -217,9 +222,9 @@ pub(super) fn sources_are_told_apart(subject: &impl Subject) {
     assert_eq!(names, ["default", "echo", "fast", "slow"]);
     let echo = &dump.sources[1];
     assert_eq!((echo.max_timestamp_ms, echo.counts.duplicate), (None, 1));
-    assert_eq!((echo.last_batch_at_ms, echo.last_file.as_str()), (NOW_MS, "f2.json"));
-    assert_eq!(Some(echo.last_batch), dump.summary.last_batch);
-    assert_eq!(dump.sources[2].last_file, "f1.json");
+    assert_eq!((echo.last_batch_at_ms, echo.last_file.as_deref()), (Some(NOW_MS), Some("f2.json")));
+    assert_eq!(echo.last_batch, dump.summary.last_batch);
+    assert_eq!(dump.sources[2].last_file.as_deref(), Some("f1.json"));
     assert_eq!(dump.summary.max_timestamp_ms, Some(5000));
     // what one has sent later never takes back how far it has come
     deliver(&mut store, 4, &[ev("d", "k", 4500, 1).from("fast")]);

@@ -4,11 +4,13 @@ use std::ops::ControlFlow;
 
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
+use crate::engine::window::WindowId;
 use crate::engine::{Counts, Judge};
 use crate::event::{Chunk, DEFAULT_SOURCE, Event, Place};
 use crate::refusal::Other;
 use crate::store::{
-    Begun, Committed, Delivery, Error, Receipt, Snapshot, SourceRow, Span, Store, Summary,
+    Begun, Committed, Delivery, Error, EventRef, MoveRow, PresenceRow, Receipt, ReceiptRow,
+    RevisionRow, Snapshot, SourceRow, Span, Store, Summary,
 };
 
 /// What makes stores of one kind.
@@ -21,6 +23,8 @@ pub(crate) trait Subject {
     fn snapshot(&self, store: &Self::Store) -> Box<dyn Snapshot>;
     /// The same store after the process has ended and begun again.
     fn reopen(&self, store: Self::Store) -> Self::Store;
+    /// The same store whose clock stands still at another moment.
+    fn reopen_at(&self, store: Self::Store, now_ms: i64) -> Self::Store;
 
     fn dump(&self, store: &Self::Store) -> Dump {
         Dump::of(&*self.snapshot(store))
@@ -60,7 +64,7 @@ impl Ev {
         Ev { version: Some(version.to_owned()), ..self }
     }
 
-    fn event(&self) -> Event<'_> {
+    pub(super) fn event(&self) -> Event<'_> {
         Event {
             id: &self.id,
             key: &self.key,
@@ -144,9 +148,28 @@ pub(crate) fn deliver<S: Store + ?Sized>(store: &mut S, number: u64, events: &[E
 pub(crate) struct Dump {
     pub(crate) summary: Summary,
     pub(crate) sources: Vec<SourceRow>,
+    pub(crate) presence: Vec<Vec<PresenceRow>>,
     pub(crate) versions: Vec<(String, Counts)>,
     pub(crate) windows: Vec<(i64, String, Totals)>,
+    pub(crate) revisions: Vec<Revisions>,
+    pub(crate) moves: Vec<MoveRow>,
     pub(crate) late: Vec<Late>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) receipts: Vec<ReceiptRow>,
+}
+
+/// A window that was corrected: its start, its key, its revision, and what it held before.
+pub(crate) type Revisions = (i64, String, u64, Vec<RevisionRow>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    pub(crate) timestamp_ms: i64,
+    pub(crate) value: i64,
+    pub(crate) source: String,
+    pub(crate) event: EventRef,
+    pub(crate) file: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,16 +183,24 @@ pub(crate) struct Late {
     pub(crate) source: String,
     pub(crate) batch: u64,
     pub(crate) event_index: u64,
+    pub(crate) applied_in: Option<u64>,
 }
 
 impl Dump {
     pub(crate) fn of(snapshot: &dyn Snapshot) -> Dump {
+        let sources = snapshot.sources().unwrap();
+        let presence = sources.iter().map(|row| snapshot.presence(&row.source).unwrap());
         Dump {
             summary: snapshot.summary().unwrap(),
-            sources: snapshot.sources().unwrap(),
+            presence: presence.collect(),
+            sources,
             versions: snapshot.versions().unwrap(),
             windows: windows(snapshot, Span::default(), usize::MAX),
+            revisions: revisions(snapshot),
+            moves: moves(snapshot, 0, usize::MAX),
             late: late(snapshot, Span::default(), usize::MAX),
+            held: held(snapshot, usize::MAX),
+            receipts: (0..60).filter_map(|batch| snapshot.receipt(batch).unwrap()).collect(),
         }
     }
 }
@@ -184,6 +215,54 @@ pub(crate) fn windows(
     snapshot
         .windows(span, &mut |row| {
             found.push((row.start_ms, row.key.to_owned(), row.totals));
+            go_on(found.len() < most)
+        })
+        .unwrap();
+    found
+}
+
+fn revisions(snapshot: &dyn Snapshot) -> Vec<Revisions> {
+    let mut found = Vec::new();
+    snapshot
+        .windows(Span::default(), &mut |row| {
+            if row.revision > 0 {
+                found.push((row.start_ms, row.key.to_owned(), row.revision, Vec::new()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (start_ms, key, _, before) in &mut found {
+        *before = snapshot.revisions(WindowId { start_ms: *start_ms, key }).unwrap();
+    }
+    found
+}
+
+/// The moves that reached `from_ms` or more, at most so many.
+pub(crate) fn moves(snapshot: &dyn Snapshot, from_ms: i64, most: usize) -> Vec<MoveRow> {
+    let mut found = Vec::new();
+    snapshot
+        .moves(from_ms, &mut |row| {
+            found.push(*row);
+            go_on(found.len() < most)
+        })
+        .unwrap();
+    found
+}
+
+/// The held events, at most so many.
+pub(crate) fn held(snapshot: &dyn Snapshot, most: usize) -> Vec<Held> {
+    let mut found = Vec::new();
+    snapshot
+        .held(&mut |row| {
+            found.push(Held {
+                id: row.id.to_owned(),
+                key: row.key.to_owned(),
+                timestamp_ms: row.timestamp_ms,
+                value: row.value,
+                source: row.source.to_owned(),
+                event: row.event,
+                file: row.file.to_owned(),
+            });
             go_on(found.len() < most)
         })
         .unwrap();
@@ -205,6 +284,7 @@ pub(crate) fn late(snapshot: &dyn Snapshot, span: Span, most: usize) -> Vec<Late
                 source: row.source.to_owned(),
                 batch: row.batch,
                 event_index: row.event_index,
+                applied_in: row.applied_in,
             });
             go_on(found.len() < most)
         })

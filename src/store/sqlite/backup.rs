@@ -29,7 +29,7 @@ pub(super) fn backup(
     refuse_taken(to)?;
     refuse_leftovers(to)?;
     let options = Options { allow_network_fs: true, ..Options::default() };
-    let snapshot = SqliteSnapshot::take(path, &options)?;
+    let snapshot = SqliteSnapshot::as_it_is(path, &options)?;
     let temporary = unused_name_beside(to)?;
     copy(&snapshot, path, &temporary, to, progress)?;
     drop(snapshot);

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use crate::engine::{Changes, Fact, Progress, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::Other;
-use crate::store::{Batch, Committed, Delivery, Error, Receipt};
+use crate::store::{Act, Batch, Committed, Delivery, Error, EventRef, Kept, Receipt, Settlement};
 
 use super::head::Head;
 use super::late::Origin;
-use super::windows::Added;
-use super::{SqliteStore, head, late, ledger, receipts, sources, windows};
+use super::{SqliteStore, head, kept, late, ledger, receipts, sources, windows};
 
 /// A batch whose transaction is open; dropping it undoes it.
 pub(super) struct SqliteBatch<'s> {
@@ -20,6 +19,7 @@ pub(super) struct SqliteBatch<'s> {
     head: Head,
     now_ms: Option<i64>,
     windows_closed: u64,
+    presence_changes: u64,
     sources: BTreeSet<String>,
     order: Vec<usize>,
     state: State,
@@ -28,8 +28,8 @@ pub(super) struct SqliteBatch<'s> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// A window would leave its range: it can only be dropped.
-    Overflowed,
+    /// A window would leave its range, or an event was settled twice: it can only be dropped.
+    Spoilt,
     Ended,
 }
 
@@ -43,6 +43,7 @@ impl<'s> SqliteBatch<'s> {
             head,
             now_ms: None,
             windows_closed: 0,
+            presence_changes: 0,
             sources: BTreeSet::new(),
             order: Vec::new(),
             state: State::Open,
@@ -73,8 +74,8 @@ impl Batch for SqliteBatch<'_> {
         self.store.attempt("read how far event time has come", |connection| {
             Ok(Progress {
                 watermark_ms,
-                sources: sources::greatest(connection, asked)?,
-                others_least_ms: sources::least_of_others(connection, asked)?,
+                sources: sources::known(connection, asked)?,
+                others: sources::others(connection, asked)?,
                 now_ms,
             })
         })
@@ -82,36 +83,74 @@ impl Batch for SqliteBatch<'_> {
 
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error> {
         let window_ms = self.store.settings.window_ms();
+        let (now_ms, presence_changes) = (self.now_ms(), self.presence_changes);
         let (batch, delivery, order) = (self.number, &self.delivery, &mut self.order);
         let origin = Origin { chunk, batch, source: &delivery.source };
         let written = self.store.attempt("write what a batch changes", |connection| {
-            let new = match windows::add(connection, &changes.windows)? {
-                Added::All { new } => new,
-                Added::Overflowing(windows) => return Ok(Err(windows)),
-            };
-            ledger::record(connection, chunk, &changes.recorded, order, batch)?;
-            late::keep_late(connection, &origin, window_ms, &changes.late)?;
-            late::hold(connection, &origin, &changes.held)?;
-            sources::add(connection, &changes.sources, batch, &delivery.file)?;
-            sources::add_versions(connection, &changes.versions)?;
-            let closed = windows::close(connection, window_ms, &changes.moves, batch)?;
-            Ok(Ok((new, closed)))
+            let written = windows::write(connection, window_ms, changes, batch)?;
+            if written.is_ok() {
+                ledger::record(connection, chunk, &changes.recorded, order, batch)?;
+                late::keep_late(connection, &origin, window_ms, &changes.late)?;
+                late::hold(connection, &origin, &changes.held)?;
+                sources::add(connection, &changes.sources)?;
+                let presence = &changes.presence;
+                sources::change_presence(connection, presence, batch, presence_changes, now_ms)?;
+                sources::add_versions(connection, &changes.versions)?;
+            }
+            Ok(written)
         })?;
-        match written {
-            Ok((new, closed)) => {
-                self.windows_closed += closed;
-                self.head.windows += new;
-                self.head.late_kept += changes.late.len() as u64;
-                self.head.held += changes.held.len() as u64;
-                self.head.watermark_ms = self.head.watermark_ms.max(changes.watermark_ms);
-                self.sources.extend(changes.sources.iter().map(|change| change.source.clone()));
-                Ok(closed)
-            }
-            Err(overflowing) => {
-                self.state = State::Overflowed;
-                Err(Error::Overflow(overflowing))
-            }
+        let written = written.map_err(|overflowing| {
+            self.state = State::Spoilt;
+            Error::Overflow(overflowing)
+        })?;
+        self.windows_closed += written.closed;
+        self.presence_changes += changes.presence.len() as u64;
+        self.head.windows += written.new;
+        self.head.corrected_windows += written.corrected;
+        self.head.late_kept += changes.late.len() as u64;
+        self.head.held += changes.held.len() as u64;
+        self.head.watermark_ms = self.head.watermark_ms.max(changes.watermark_ms);
+        self.sources.extend(changes.sources.iter().map(|change| change.source.clone()));
+        Ok(written.closed)
+    }
+
+    fn kept(
+        &mut self,
+        kind: Kept,
+        after: Option<EventRef>,
+        chunk: &mut Chunk,
+        refs: &mut Vec<EventRef>,
+    ) -> Result<(), Error> {
+        let now = (self.store.settings.window_ms(), &self.head);
+        self.store.attempt("read what was kept", |connection| {
+            kept::next(connection, kind, after, now, chunk, refs)
+        })
+    }
+
+    fn settle(&mut self, refs: &[EventRef], settlement: Settlement) -> Result<(), Error> {
+        let (batch, now_ms) = (self.number, self.now_ms());
+        let absent = self.store.attempt("settle what was kept", |connection| {
+            kept::settle(connection, refs, settlement, batch, now_ms)
+        })?;
+        if let Some(event) = absent {
+            self.state = State::Spoilt;
+            return Err(Error::Io(format!(
+                "{}: {event} is not kept, or was {} before; drop the batch",
+                self.store.path.display(),
+                settlement.name(),
+            )));
         }
+        let settled = refs.len() as u64;
+        let less = |count: &mut u64| *count = count.saturating_sub(settled);
+        match settlement {
+            Settlement::Applied => self.head.late_applied += settled,
+            Settlement::Released => {
+                less(&mut self.head.held);
+                less(&mut self.head.counts.future);
+            }
+            Settlement::Discarded => less(&mut self.head.held),
+        }
+        Ok(())
     }
 
     fn first_seen(&mut self, event: &Event<'_>, seen: &Seen) -> Result<Other, Error> {
@@ -134,9 +173,9 @@ impl Batch for SqliteBatch<'_> {
     }
 
     fn commit(mut self: Box<Self>, receipt: &Receipt) -> Result<Committed, Error> {
-        if self.state == State::Overflowed {
+        if self.state == State::Spoilt {
             return Err(Error::Io(format!(
-                "{}: could not commit: a window would leave its range; drop the batch",
+                "{}: could not commit: a part of the batch was refused; drop the batch",
                 self.store.path.display()
             )));
         }
@@ -144,7 +183,13 @@ impl Batch for SqliteBatch<'_> {
         let mut head = self.head.clone();
         head.last_number = self.number;
         let counts = match receipt {
-            Receipt::Advance { .. } => crate::engine::Counts::default(),
+            Receipt::Act { act, counts, .. } => {
+                if *act == Act::Release {
+                    head.counts.add(counts);
+                }
+                self.sources.clear();
+                *counts
+            }
             Receipt::Events { counts, .. } => {
                 head.batches += 1;
                 head.counts.add(counts);
@@ -161,7 +206,7 @@ impl Batch for SqliteBatch<'_> {
         };
         let (delivery, named) = (&self.delivery, &self.sources);
         self.store.attempt("keep the receipt of a batch", |connection| {
-            sources::stamp(connection, named, committed_at_ms)?;
+            sources::stamp(connection, named, committed.batch, &delivery.file, committed_at_ms)?;
             receipts::keep(connection, delivery, receipt, &committed, committed_at_ms)?;
             head::save(connection, &head)
         })?;

@@ -18,15 +18,20 @@ pub(super) struct Head {
     pub(super) refused_batches: u64,
     pub(super) counts: Counts,
     pub(super) windows: u64,
+    pub(super) corrected_windows: u64,
     pub(super) late_kept: u64,
+    /// How many of these are part of a revision.
+    pub(super) late_applied: u64,
     pub(super) held: u64,
+    /// The greatest start of a window that was pruned.
+    pub(super) pruned_start_ms: Option<i64>,
 }
 
 /// Reads it.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
     let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
                refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
-               expired FROM store";
+               expired, corrected_windows, late_applied, pruned_start_ms FROM store";
     connection.prepare_cached(sql)?.query_row([], |row| {
         Ok(Head {
             watermark_ms: row.get(0)?,
@@ -39,6 +44,9 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
             late_kept: row.get(7)?,
             held: row.get(8)?,
             counts: counts(row, 9)?,
+            corrected_windows: row.get(14)?,
+            late_applied: row.get(15)?,
+            pruned_start_ms: row.get(16)?,
         })
     })
 }
@@ -48,7 +56,8 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
     let sql = "UPDATE store SET watermark_ms = ?1, last_number = ?2, last_batch = ?3, \
                last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
                late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \
-               future = ?13, expired = ?14";
+               future = ?13, expired = ?14, corrected_windows = ?15, late_applied = ?16, \
+               pruned_start_ms = ?17";
     connection.prepare_cached(sql)?.execute(params![
         head.watermark_ms,
         head.last_number,
@@ -64,6 +73,9 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
         head.counts.duplicate,
         head.counts.future,
         head.counts.expired,
+        head.corrected_windows,
+        head.late_applied,
+        head.pruned_start_ms,
     ])?;
     Ok(())
 }

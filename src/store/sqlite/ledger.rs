@@ -1,10 +1,11 @@
 //! Every id taken in, and what came with it: one row an id.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use crate::engine::{Fact, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::Other;
+use crate::store::{EventRef, RememberedRow};
 
 /// Writes into `facts`, one for each event of the chunk, what is known of its id. `order` is
 /// scratch space.
@@ -76,6 +77,27 @@ pub(super) fn record(
 /// Neighbours in the tree are touched one after the other; events with one id keep their order.
 fn by_id(chunk: &Chunk, order: &mut [usize]) {
     order.sort_unstable_by(|a, b| chunk.event(*a).id.cmp(chunk.event(*b).id).then(a.cmp(b)));
+}
+
+/// What is remembered of an id, unless it is older than the horizon, given as the least timestamp
+/// that counts.
+pub(super) fn remembered(
+    connection: &Connection,
+    id: &str,
+    oldest_ms: Option<i64>,
+) -> rusqlite::Result<Option<RememberedRow>> {
+    let sql = "SELECT batch, event_index, key, timestamp_ms, value FROM ledger \
+               WHERE id = ?1 AND timestamp_ms >= ?2";
+    let read = |row: &Row<'_>| {
+        Ok(RememberedRow {
+            event: EventRef { batch: row.get(0)?, event_index: row.get(1)? },
+            key: row.get(2)?,
+            timestamp_ms: row.get(3)?,
+            value: row.get(4)?,
+        })
+    };
+    let oldest_ms = oldest_ms.unwrap_or(i64::MIN);
+    connection.prepare_cached(sql)?.query_row(params![id.as_bytes(), oldest_ms], read).optional()
 }
 
 /// Adds to `other` what the ledger still holds of the event that was seen.

@@ -6,9 +6,11 @@ mod connect;
 mod create;
 mod fault;
 mod head;
+mod kept;
 mod late;
 mod ledger;
 mod place;
+mod prune;
 mod read;
 mod receipts;
 mod schema;
@@ -24,9 +26,11 @@ pub use read::SqliteSnapshot;
 
 use crate::clock::Clock;
 use crate::engine::settings::Settings;
-use crate::store::{Begun, Delivery, Error, Refused, Store};
+use crate::store::retention::{Bounds, Moment};
+use crate::store::{Begun, Delivery, Error, Pruned, Refused, Retention, Store};
 use batch::SqliteBatch;
 use fault::fault;
+use head::Head;
 use place::FileId;
 
 /// How a store is used; nothing of it is kept in the store.
@@ -77,6 +81,8 @@ pub struct SqliteStore {
     file: Option<FileId>,
     /// What the log may grow to before a commit insists on emptying it.
     log_bytes: u64,
+    /// How many rows retention looks at or removes in one transaction.
+    prune_rows: usize,
     /// The fate of a commit is unknown: what recovery finds must be settled first.
     in_doubt: bool,
     /// The refusal whose commit has an unknown fate.
@@ -119,16 +125,19 @@ impl SqliteStore {
             connection: Some(connection),
             file: FileId::of(path),
             log_bytes: connect::LOG_BYTES,
+            prune_rows: prune::ROWS_AT_ONCE,
             in_doubt: false,
             refusal_in_doubt: None,
         })
     }
 
     /// The state of the store at this moment, for reading as long as the snapshot lives, whatever
-    /// is written meanwhile. It holds up no writer; while it lives the log grows.
+    /// is written meanwhile. It holds up no writer; while it lives the log grows. A store of an
+    /// older version is brought up to date first.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); [`Error::Full`] as well when the store is of an older version and
+    /// this user may not write it.
     pub fn snapshot(path: &Path, options: Options) -> Result<SqliteSnapshot, Error> {
         SqliteSnapshot::take(path, &options)
     }
@@ -259,6 +268,26 @@ impl SqliteStore {
         }
     }
 
+    /// One transaction of its own.
+    fn transact<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.start()?;
+        let done = self.attempt(doing, work)?;
+        self.finish()?;
+        Ok(done)
+    }
+
+    /// What retention may remove at this moment.
+    fn retention_bounds(&mut self, what: &Retention) -> Result<Bounds, Error> {
+        let (settings, now_ms) = (self.settings, self.options.clock.now_ms());
+        let head = self.transact("see what may be removed", head::load)?;
+        let Head { watermark_ms, last_number, .. } = head;
+        Ok(what.bounds(&settings, Moment { watermark_ms, last_number, now_ms }))
+    }
+
     /// Keeps the log within its bound where no reader is in the way. The commit before it stands,
     /// whatever comes of this.
     fn trim_log(&mut self) {
@@ -313,6 +342,10 @@ impl Store for SqliteStore {
             Ok(()) => None,
         };
         ended
+    }
+
+    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+        prune::prune(self, what)
     }
 }
 

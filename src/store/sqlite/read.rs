@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Row, params};
 
+use crate::engine::Counts;
 use crate::engine::settings::Settings;
-use crate::engine::window;
-use crate::engine::{Counts, totals::Totals};
+use crate::engine::window::{self, WindowId};
 use crate::store::{
-    EachLate, EachWindow, Error, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow,
+    EachHeld, EachLate, EachMove, EachWindow, Error, EventRef, HeldRow, LateRow, PresenceRow,
+    ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary,
+    WindowRow,
 };
 
 use super::Options;
 use super::fault::fault;
 use super::head::{self, counts};
 use super::windows::totals;
-use super::{connect, schema};
+use super::{connect, kept, ledger, receipts, schema, sources, windows};
 
 /// The state of a store at the moment when this was taken.
 #[derive(Debug)]
@@ -27,7 +29,22 @@ pub struct SqliteSnapshot {
 }
 
 impl SqliteSnapshot {
+    /// One that can be asked: the tables are those of this version.
     pub(super) fn take(path: &Path, options: &Options) -> Result<SqliteSnapshot, Error> {
+        let snapshot = SqliteSnapshot::as_it_is(path, options)?;
+        if !snapshot.read("version", schema::is_older)? {
+            return Ok(snapshot);
+        }
+        drop(snapshot);
+        drop(
+            connect::writer(path, options, options.busy_timeout)
+                .map_err(|error| older(path, error))?,
+        );
+        SqliteSnapshot::as_it_is(path, options)
+    }
+
+    /// One of whatever version there is, to be copied only.
+    pub(super) fn as_it_is(path: &Path, options: &Options) -> Result<SqliteSnapshot, Error> {
         let connection = connect::reader(path, options, options.busy_timeout)?;
         // the transaction stands where its first read finds the store
         connection.execute_batch("BEGIN").map_err(|error| fault(path, "begin to read", &error))?;
@@ -48,6 +65,19 @@ impl SqliteSnapshot {
     ) -> Result<T, Error> {
         work(&self.connection)
             .map_err(|error| fault(&self.path, &format!("read the {what}"), &error))
+    }
+}
+
+/// The words for a store of an older version that could not be brought up to date.
+fn older(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Full(cause) => Error::Full(format!(
+            "{0}: was written by an older windowflow, and has to be brought up to date before it \
+             can be read, which failed ({cause}); once, as a user that may write it, start the \
+             daemon or run a command that writes (windowflow --db {0} ingest FILE)",
+            path.display()
+        )),
+        other => other,
     }
 }
 
@@ -73,7 +103,9 @@ impl Snapshot for SqliteSnapshot {
                 counts: head.counts,
                 windows: head.windows,
                 open_windows,
+                corrected_windows: head.corrected_windows,
                 late_kept: head.late_kept,
+                late_waiting: head.late_kept.saturating_sub(head.late_applied),
                 held: head.held,
             })
         })
@@ -82,7 +114,8 @@ impl Snapshot for SqliteSnapshot {
     fn sources(&self) -> Result<Vec<SourceRow>, Error> {
         self.read("sources", |connection| {
             let sql = "SELECT name, max_timestamp_ms, last_batch_at_ms, last_batch, last_file, \
-                       accepted, late, duplicate, future, expired FROM sources ORDER BY name";
+                       declared, idle, presence_since_ms, accepted, late, duplicate, future, \
+                       expired FROM sources ORDER BY name";
             let read = |row: &Row<'_>| {
                 Ok(SourceRow {
                     source: row.get(0)?,
@@ -90,7 +123,10 @@ impl Snapshot for SqliteSnapshot {
                     last_batch_at_ms: row.get(2)?,
                     last_batch: row.get(3)?,
                     last_file: row.get(4)?,
-                    counts: counts(row, 5)?,
+                    declared: row.get(5)?,
+                    idle: row.get(6)?,
+                    presence_since_ms: row.get(7)?,
+                    counts: counts(row, 8)?,
                 })
             };
             connection.prepare_cached(sql)?.query_map([], read)?.collect()
@@ -112,15 +148,18 @@ impl Snapshot for SqliteSnapshot {
         self.read("windows", |connection| {
             let (from_ms, to_ms) = bounds(span);
             let mut statement = connection.prepare_cached(
-                "SELECT key, start_ms, count, sum, min, max FROM windows \
+                "SELECT key, start_ms, count, sum, min, max, revision FROM windows \
                  WHERE start_ms >= ?1 AND start_ms < ?2 ORDER BY start_ms, key",
             )?;
             let mut rows = statement.query(params![from_ms, to_ms])?;
             while let Some(row) = rows.next()? {
-                let totals: Totals = totals(row, 2)?;
-                let key = row.get_ref(0)?.as_str()?;
-                if each(&WindowRow { key, start_ms: row.get(1)?, totals }) == ControlFlow::Break(())
-                {
+                let window = WindowRow {
+                    key: row.get_ref(0)?.as_str()?,
+                    start_ms: row.get(1)?,
+                    totals: totals(row, 2)?,
+                    revision: row.get(6)?,
+                };
+                if each(&window) == ControlFlow::Break(()) {
                     break;
                 }
             }
@@ -131,10 +170,11 @@ impl Snapshot for SqliteSnapshot {
     fn late(&self, span: Span, each: &mut EachLate<'_>) -> Result<(), Error> {
         self.read("late events", |connection| {
             let (from_ms, to_ms) = bounds(span);
+            // the plus keeps SQLite from an index that it would have to sort after
             let mut statement = connection.prepare_cached(
                 "SELECT id, key, timestamp_ms, value, window_start_ms, watermark_ms, source, \
-                 batch, event_index FROM late WHERE window_start_ms >= ?1 \
-                 AND window_start_ms < ?2 ORDER BY batch, event_index",
+                 batch, event_index, applied_in FROM late WHERE +window_start_ms >= ?1 \
+                 AND +window_start_ms < ?2 ORDER BY batch, event_index",
             )?;
             let mut rows = statement.query(params![from_ms, to_ms])?;
             while let Some(row) = rows.next()? {
@@ -148,6 +188,7 @@ impl Snapshot for SqliteSnapshot {
                     source: row.get_ref(6)?.as_str()?,
                     batch: row.get(7)?,
                     event_index: row.get(8)?,
+                    applied_in: row.get(9)?,
                 };
                 if each(&late) == ControlFlow::Break(()) {
                     break;
@@ -156,9 +197,96 @@ impl Snapshot for SqliteSnapshot {
             Ok(())
         })
     }
+
+    fn held(&self, each: &mut EachHeld<'_>) -> Result<(), Error> {
+        self.read("held events", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT held.id, held.key, held.timestamp_ms, held.value, held.source, \
+                 held.batch, held.event_index, COALESCE(batches.file, '') FROM held \
+                 LEFT JOIN batches ON batches.batch = held.batch \
+                 ORDER BY held.batch, held.event_index",
+            )?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let held = HeldRow {
+                    id: row.get_ref(0)?.as_str()?,
+                    key: row.get_ref(1)?.as_str()?,
+                    timestamp_ms: row.get(2)?,
+                    value: row.get(3)?,
+                    source: row.get_ref(4)?.as_str()?,
+                    event: EventRef { batch: row.get(5)?, event_index: row.get(6)? },
+                    file: row.get_ref(7)?.as_str()?,
+                };
+                if each(&held) == ControlFlow::Break(()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn revisions(&self, window: WindowId<'_>) -> Result<Vec<RevisionRow>, Error> {
+        self.read("revisions", |connection| windows::revisions(connection, window))
+    }
+
+    fn moves(&self, from_ms: i64, each: &mut EachMove<'_>) -> Result<(), Error> {
+        self.read("moves of the watermark", |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT to_ms, from_ms, batch, event_index, windows_closed FROM moves \
+                 WHERE to_ms >= ?1 ORDER BY to_ms",
+            )?;
+            let mut rows = statement.query(params![from_ms])?;
+            while let Some(row) = rows.next()? {
+                if each(&windows::move_row(row)?) == ControlFlow::Break(()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn remembered(&self, id: &str) -> Result<Option<RememberedRow>, Error> {
+        self.read("ids", |connection| {
+            let watermark_ms = head::load(connection)?.watermark_ms;
+            let horizon_ms = self.settings.dedup_horizon_ms();
+            ledger::remembered(connection, id, horizon_ms.map(|ms| watermark_ms - ms))
+        })
+    }
+
+    fn receipt(&self, batch: u64) -> Result<Option<ReceiptRow>, Error> {
+        self.read("receipts", |connection| receipts::of(connection, batch))
+    }
+
+    fn settled(&self, event: EventRef) -> Result<Option<SettledRow>, Error> {
+        self.read("settled events", |connection| kept::settled(connection, event))
+    }
+
+    fn presence(&self, source: &str) -> Result<Vec<PresenceRow>, Error> {
+        self.read("comings and goings of sources", |connection| {
+            sources::presence(connection, source)
+        })
+    }
 }
 
 /// The least start, and the first that is too great: no window begins at the end of the range.
 fn bounds(span: Span) -> (i64, i64) {
     (span.from_ms.unwrap_or(i64::MIN), span.to_ms.unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_store_that_cannot_be_written_says_what_to_do() {
+        let path = Path::new("/state/w.db");
+        let error = older(path, Error::Full("not writable".to_owned()));
+        let text = error.to_string();
+        assert!(matches!(error, Error::Full(_)), "{text}");
+        for part in ["older windowflow", "(not writable)", "windowflow --db /state/w.db ingest"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let busy = older(path, Error::Busy("busy".to_owned()));
+        assert!(matches!(busy, Error::Busy(_)), "{busy}");
+    }
 }

@@ -1,12 +1,15 @@
 //! What is kept of each batch: of those that took effect, and of those that were refused.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::engine::Counts;
 use crate::refusal::Other;
-use crate::store::{Committed, Delivery, Receipt, Refused};
+use crate::store::{Committed, Delivery, Receipt, ReceiptRow, Refused};
 
 use super::head::counts;
+
+/// The kind of a batch of events; the others have the name of their act.
+const EVENTS: &str = "events";
 
 /// What is known of a delivery with that token.
 pub(super) fn known(
@@ -38,10 +41,10 @@ pub(super) fn keep(
 ) -> rusqlite::Result<()> {
     let (kind, sha256, bytes, asked_by, reason) = match receipt {
         Receipt::Events { sha256, bytes, counts: _ } => {
-            ("events", Some(sha256), Some(*bytes), None, None)
+            (EVENTS, Some(sha256), Some(*bytes), None, None)
         }
-        Receipt::Advance { asked_by, reason } => {
-            ("advance", None, None, Some(asked_by), reason.as_ref())
+        Receipt::Act { act, counts: _, asked_by, reason } => {
+            (act.name(), None, None, Some(asked_by), reason.as_ref())
         }
     };
     let Counts { accepted, late, duplicate, future, expired } = committed.counts;
@@ -69,6 +72,31 @@ pub(super) fn keep(
         reason,
     ])?;
     Ok(())
+}
+
+/// The receipt of that batch.
+pub(super) fn of(connection: &Connection, batch: u64) -> rusqlite::Result<Option<ReceiptRow>> {
+    let sql = "SELECT kind, file, source, sha256, bytes, watermark_ms, windows_closed, \
+               committed_at_ms, asked_by, reason, accepted, late, duplicate, future, expired \
+               FROM batches WHERE batch = ?1";
+    let read = |row: &Row<'_>| {
+        let kind: String = row.get(0)?;
+        Ok(ReceiptRow {
+            batch,
+            act: (kind != EVENTS).then_some(kind),
+            file: row.get(1)?,
+            source: row.get(2)?,
+            sha256: row.get(3)?,
+            bytes: row.get(4)?,
+            watermark_ms: row.get(5)?,
+            windows_closed: row.get(6)?,
+            committed_at_ms: row.get(7)?,
+            asked_by: row.get(8)?,
+            reason: row.get(9)?,
+            counts: counts(row, 10)?,
+        })
+    };
+    connection.prepare_cached(sql)?.query_row(params![batch], read).optional()
 }
 
 /// Adds to `other` the file and the source of its batch, while its receipt is kept.

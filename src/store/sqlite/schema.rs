@@ -1,7 +1,8 @@
 //! The tables and their versions: numbered steps, each in one transaction, never edited once
 //! released.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::{Batch, Connection, Row, params};
 
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::store::Error;
@@ -14,7 +15,7 @@ use super::fault::fault;
 const APPLICATION_ID: i32 = 0x5746_6c6f;
 
 /// The step at place n leads from version n to version n + 1.
-const STEPS: [&str; 1] = [include_str!("schema/0001.sql")];
+const STEPS: [&str; 2] = [include_str!("schema/0001.sql"), include_str!("schema/0002.sql")];
 
 /// The version that this program writes.
 pub(super) const LATEST: i64 = STEPS.len() as i64;
@@ -55,20 +56,39 @@ pub(super) fn no_store(path: &Path) -> Error {
     ))
 }
 
-/// Brings an older store up to this version.
+/// Brings an older store up to this version, step by step: what was interrupted goes on from the
+/// last step that was taken whole.
 pub(super) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
+    migrate_watched(connection, &mut || Ok(()))
+}
+
+/// The same, which asks after every statement of a step whether to go on. When it fails, the
+/// connection must be closed, which undoes the step.
+fn migrate_watched(
+    connection: &Connection,
+    go_on: &mut dyn FnMut() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
     while version(connection)? < LATEST {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         // somebody else may have taken the step while this one waited
         let have = version(connection)?;
-        let step = usize::try_from(have).ok().and_then(|have| STEPS.get(have));
-        if let Some(step) = step {
-            connection.execute_batch(step)?;
+        if let Some(step) = usize::try_from(have).ok().and_then(|have| STEPS.get(have)) {
+            let mut statements = Batch::new(connection, step);
+            while let Some(mut statement) = statements.next()? {
+                statement.execute([])?;
+                go_on()?;
+            }
             connection.pragma_update(None, "user_version", have + 1)?;
+            go_on()?;
         }
         connection.execute_batch("COMMIT")?;
     }
     Ok(())
+}
+
+/// Whether the store is of an older version than this program reads.
+pub(super) fn is_older(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(version(connection)? < LATEST)
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
@@ -122,3 +142,6 @@ pub(super) fn settings(connection: &Connection, path: &Path) -> Result<Settings,
         Err(error) => Err(fault(path, "read its settings", &error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,11 @@ use super::*;
 use crate::store::Snapshot;
 use crate::store::conformance::{Subject, agree_with_the_model, conformance};
 
+mod acts;
 mod contention;
 mod files;
+mod plans;
+mod retention;
 
 /// Stores in a folder of their own, which goes with this.
 struct Files {
@@ -48,6 +51,14 @@ impl Subject for Files {
         let (path, options) = (store.path.clone(), store.options.clone());
         drop(store);
         SqliteStore::open(&path, options).unwrap()
+    }
+
+    fn reopen_at(&self, mut store: SqliteStore, now_ms: i64) -> SqliteStore {
+        store.options.clock = Clock::Fixed(now_ms);
+        let mut store = self.reopen(store);
+        // few at once, so that little suffices to show that it goes on
+        store.prune_rows = 3;
+        store
     }
 }
 

@@ -1,28 +1,56 @@
-//! What each window holds, and the moves of the watermark that closed some.
+//! What each window holds, what it held before it was corrected, and the moves of the watermark
+//! that closed some.
+
+use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::engine::Move;
 use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::{self, WindowId};
-use crate::store::Overflowing;
+use crate::engine::{Changes, Move};
+use crate::store::{MoveRow, Overflowing, RevisionRow};
 
-/// What became of the windows of a chunk.
-pub(super) enum Added {
-    /// They hold it now; so many of them held nothing before.
-    All {
-        /// How many are new.
-        new: u64,
-    },
-    /// These would leave their range: nothing else is to be relied on.
-    Overflowing(Vec<Overflowing>),
+/// What a chunk did to the windows.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// How many held nothing before.
+    pub(super) new: u64,
+    /// How many that hold something became final.
+    pub(super) closed: u64,
+    /// How many have their first revision.
+    pub(super) corrected: u64,
 }
 
-/// Adds to each window what a chunk brings.
-pub(super) fn add(
+/// Adds to each window what a chunk brings, keeps the moves that closed some, then corrects what is
+/// final. Otherwise the windows that would leave their range: nothing is to be relied on then.
+pub(super) fn write(
     connection: &Connection,
-    windows: &[(WindowId<'_>, Delta)],
-) -> rusqlite::Result<Added> {
+    window_ms: i64,
+    changes: &Changes<'_>,
+    batch: u64,
+) -> rusqlite::Result<Result<Written, Vec<Overflowing>>> {
+    let mut written = Written::default();
+    let mut overflowing = Vec::new();
+    // only a window that is corrected in the very chunk that it closed in is in both lists
+    let mut before: Before<'_> = changes.corrections.iter().map(|(id, _)| (*id, None)).collect();
+    add(connection, &changes.windows, &mut before, &mut written, &mut overflowing)?;
+    written.closed = close(connection, window_ms, &changes.moves, batch)?;
+    correct(connection, &changes.corrections, batch, &before, &mut written, &mut overflowing)?;
+    overflowing.sort_unstable_by(|a, b| (a.start_ms, &a.key).cmp(&(b.start_ms, &b.key)));
+    Ok(if overflowing.is_empty() { Ok(written) } else { Err(overflowing) })
+}
+
+/// For each window that is corrected, what it held before the chunk, if the chunk adds to it as
+/// well.
+type Before<'c> = HashMap<WindowId<'c>, Option<Option<Totals>>>;
+
+fn add<'c>(
+    connection: &Connection,
+    windows: &[(WindowId<'c>, Delta)],
+    corrected: &mut Before<'c>,
+    written: &mut Written,
+    overflowing: &mut Vec<Overflowing>,
+) -> rusqlite::Result<()> {
     let mut find = connection.prepare_cached(
         "SELECT count, sum, min, max FROM windows WHERE start_ms = ?1 AND key = ?2",
     )?;
@@ -31,35 +59,77 @@ pub(super) fn add(
          ON CONFLICT DO UPDATE SET count = excluded.count, sum = excluded.sum, \
          min = excluded.min, max = excluded.max",
     )?;
-    let mut new = 0;
-    let mut overflowing = Vec::new();
     for (id, delta) in windows {
         let before =
             find.query_row(params![id.start_ms, id.key], |row| totals(row, 0)).optional()?;
-        match delta.added_to(before) {
-            Ok(after) => {
-                new += u64::from(before.is_none());
-                put.execute(params![
-                    id.start_ms,
-                    id.key,
-                    after.count,
-                    after.sum,
-                    after.min,
-                    after.max
-                ])?;
-            }
-            Err(_) => overflowing.push(Overflowing {
-                key: id.key.to_owned(),
-                start_ms: id.start_ms,
-                before,
-            }),
+        if let Some(held) = corrected.get_mut(id) {
+            *held = Some(before);
         }
+        let Ok(after) = delta.added_to(before) else {
+            overflowing.push(overflow(id, before));
+            continue;
+        };
+        written.new += u64::from(before.is_none());
+        let Totals { count, sum, min, max } = after;
+        put.execute(params![id.start_ms, id.key, count, sum, min, max])?;
     }
-    if overflowing.is_empty() {
-        Ok(Added::All { new })
-    } else {
-        Ok(Added::Overflowing(overflowing))
+    Ok(())
+}
+
+fn correct<'c>(
+    connection: &Connection,
+    corrections: &[(WindowId<'c>, Delta)],
+    batch: u64,
+    added: &Before<'c>,
+    written: &mut Written,
+    overflowing: &mut Vec<Overflowing>,
+) -> rusqlite::Result<()> {
+    let mut find = connection.prepare_cached(
+        "SELECT count, sum, min, max, revision, revised_in FROM windows \
+         WHERE start_ms = ?1 AND key = ?2",
+    )?;
+    let mut keep = connection.prepare_cached(
+        "INSERT INTO revisions (start_ms, key, revision, count, sum, min, max, corrected_in) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let mut put = connection.prepare_cached(
+        "INSERT INTO windows (start_ms, key, count, sum, min, max, revision, revised_in) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET \
+         count = excluded.count, sum = excluded.sum, min = excluded.min, max = excluded.max, \
+         revision = excluded.revision, revised_in = excluded.revised_in",
+    )?;
+    for (id, delta) in corrections {
+        let read = |row: &Row<'_>| {
+            Ok((totals(row, 0)?, row.get::<_, u64>(4)?, row.get::<_, Option<u64>>(5)?))
+        };
+        let found = find.query_row(params![id.start_ms, id.key], read).optional()?;
+        let held = found.map(|(totals, _, _)| totals);
+        let Ok(after) = delta.added_to(held) else {
+            if !overflowing.iter().any(|one| (one.start_ms, &*one.key) == (id.start_ms, id.key)) {
+                let before = added.get(id).copied().flatten().unwrap_or(held);
+                overflowing.push(overflow(id, before));
+            }
+            continue;
+        };
+        let revision = match found {
+            None => 1,
+            Some((_, revision, Some(revised_in))) if revised_in == batch => revision,
+            Some((Totals { count, sum, min, max }, revision, _)) => {
+                let (start_ms, key) = (id.start_ms, id.key);
+                keep.execute(params![start_ms, key, revision, count, sum, min, max, batch])?;
+                revision + 1
+            }
+        };
+        written.new += u64::from(found.is_none());
+        written.corrected += u64::from(found.is_none_or(|(_, revision, _)| revision == 0));
+        let Totals { count, sum, min, max } = after;
+        put.execute(params![id.start_ms, id.key, count, sum, min, max, revision, batch])?;
     }
+    Ok(())
+}
+
+fn overflow(id: &WindowId<'_>, before: Option<Totals>) -> Overflowing {
+    Overflowing { key: id.key.to_owned(), start_ms: id.start_ms, before }
 }
 
 /// Four columns that stand side by side in a row: count, sum, min, max.
@@ -74,7 +144,7 @@ pub(super) fn totals(row: &Row<'_>, first: usize) -> rusqlite::Result<Totals> {
 
 /// Keeps the moves that closed windows which hold something; says how many windows that were.
 /// The chunk's own windows must be there already.
-pub(super) fn close(
+fn close(
     connection: &Connection,
     window_ms: i64,
     moves: &[Move],
@@ -100,4 +170,32 @@ pub(super) fn close(
         }
     }
     Ok(all)
+}
+
+/// What the window held in each revision but the present one.
+pub(super) fn revisions(
+    connection: &Connection,
+    id: WindowId<'_>,
+) -> rusqlite::Result<Vec<RevisionRow>> {
+    let sql = "SELECT revision, corrected_in, count, sum, min, max FROM revisions \
+               WHERE start_ms = ?1 AND key = ?2 ORDER BY revision";
+    let read = |row: &Row<'_>| {
+        Ok(RevisionRow {
+            revision: row.get(0)?,
+            corrected_in: row.get(1)?,
+            totals: totals(row, 2)?,
+        })
+    };
+    connection.prepare_cached(sql)?.query_map(params![id.start_ms, id.key], read)?.collect()
+}
+
+/// One row of the moves: `to_ms, from_ms, batch, event_index, windows_closed`.
+pub(super) fn move_row(row: &Row<'_>) -> rusqlite::Result<MoveRow> {
+    Ok(MoveRow {
+        to_ms: row.get(0)?,
+        from_ms: row.get(1)?,
+        batch: row.get(2)?,
+        event_index: row.get(3)?,
+        windows_closed: row.get(4)?,
+    })
 }

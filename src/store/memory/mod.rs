@@ -1,0 +1,172 @@
+//! The store as plain maps: the model that the others are tested against. For tests only: nothing
+//! outlives the process, and a batch copies the whole state.
+
+mod batch;
+mod prune;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::clock::Clock;
+use crate::engine::Counts;
+use crate::engine::settings::Settings;
+use crate::engine::totals::Totals;
+use crate::store::{
+    Begun, Committed, Delivery, Error, EventRef, MoveRow, PresenceRow, Pruned, Receipt, Refused,
+    Retention, RevisionRow, SettledRow, SourceRow, Store,
+};
+use batch::MemoryBatch;
+pub use read::MemorySnapshot;
+
+/// The writing side.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    clock: Clock,
+    state: State,
+}
+
+/// All that there is; a snapshot is a copy of it.
+#[derive(Clone, Debug)]
+struct State {
+    settings: Settings,
+    watermark_ms: i64,
+    last_number: u64,
+    last_batch: Option<u64>,
+    last_ingest_at_ms: Option<i64>,
+    batches: u64,
+    refused_batches: u64,
+    counts: Counts,
+    windows: BTreeMap<(i64, String), Window>,
+    pruned_start_ms: Option<i64>,
+    moves: Vec<MoveRow>,
+    ledger: HashMap<String, Remembered>,
+    late: BTreeMap<EventRef, Aside>,
+    held: BTreeMap<EventRef, Aside>,
+    settled: BTreeMap<EventRef, SettledRow>,
+    sources: BTreeMap<String, SourceRow>,
+    presence: Vec<(String, PresenceRow)>,
+    versions: BTreeMap<String, Counts>,
+    tokens: HashMap<[u8; 16], Committed>,
+    receipts: BTreeMap<u64, Kept>,
+    refusals: Vec<Refused>,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    totals: Totals,
+    revision: u64,
+    revised_in: Option<u64>,
+    before: Vec<RevisionRow>,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    event: EventRef,
+    key: String,
+    timestamp_ms: i64,
+    value: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Aside {
+    id: String,
+    key: String,
+    timestamp_ms: i64,
+    value: i64,
+    watermark_ms: i64,
+    source: String,
+    version: Option<String>,
+    applied_in: Option<u64>,
+}
+
+/// A receipt, with the delivery that brought it and what came of it.
+#[derive(Clone, Debug)]
+struct Kept {
+    delivery: Delivery,
+    receipt: Receipt,
+    committed: Committed,
+    committed_at_ms: i64,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(settings: Settings, clock: Clock) -> MemoryStore {
+        let state = State {
+            settings,
+            watermark_ms: 0,
+            last_number: 0,
+            last_batch: None,
+            last_ingest_at_ms: None,
+            batches: 0,
+            refused_batches: 0,
+            counts: Counts::default(),
+            windows: BTreeMap::new(),
+            pruned_start_ms: None,
+            moves: Vec::new(),
+            ledger: HashMap::new(),
+            late: BTreeMap::new(),
+            held: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            presence: Vec::new(),
+            versions: BTreeMap::new(),
+            tokens: HashMap::new(),
+            receipts: BTreeMap::new(),
+            refusals: Vec::new(),
+        };
+        MemoryStore { clock, state }
+    }
+
+    /// Lets it live at another moment.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    /// The state of this moment.
+    pub fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot::of(self.state.clone())
+    }
+
+    /// What was refused, in order.
+    pub fn refusals(&self) -> &[Refused] {
+        &self.state.refusals
+    }
+
+    /// The receipt of a batch, with the delivery that brought it.
+    pub fn receipt(&self, batch: u64) -> Option<(&Delivery, &Receipt)> {
+        self.state.receipts.get(&batch).map(|kept| (&kept.delivery, &kept.receipt))
+    }
+}
+
+impl Store for MemoryStore {
+    fn settings(&self) -> Settings {
+        self.state.settings
+    }
+
+    fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        if let Some(committed) = self.state.tokens.get(&delivery.token) {
+            return Ok(Begun::Known(committed.clone()));
+        }
+        let state = self.state.clone();
+        Ok(Begun::Open(Box::new(MemoryBatch {
+            number: state.last_number + 1,
+            state,
+            now_ms: self.clock.now_ms(),
+            delivery: delivery.clone(),
+            named: BTreeSet::new(),
+            windows_closed: 0,
+            spoilt: false,
+            store: self,
+        })))
+    }
+
+    fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
+        self.state.refusals.push(refused.clone());
+        self.state.refused_batches += 1;
+        Ok(())
+    }
+
+    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+        Ok(prune::prune(&mut self.state, what, self.clock.now_ms()))
+    }
+}

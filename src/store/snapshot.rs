@@ -1,0 +1,322 @@
+//! What can be read of a store: one consistent state, row by row.
+
+use std::ops::ControlFlow;
+
+use crate::engine::Counts;
+use crate::engine::settings::Settings;
+use crate::engine::totals::Totals;
+use crate::engine::window::WindowId;
+use crate::store::{Error, EventRef};
+
+/// The reading side: one consistent state, whatever is written meanwhile.
+pub trait Snapshot {
+    /// The figures of the whole store.
+    ///
+    /// # Errors
+    /// By kind, as for all that follow.
+    fn summary(&self) -> Result<Summary, Error>;
+
+    /// Each source, by name.
+    ///
+    /// # Errors
+    /// By kind.
+    fn sources(&self) -> Result<Vec<SourceRow>, Error>;
+
+    /// What each producer version sent, by name.
+    ///
+    /// # Errors
+    /// By kind.
+    fn versions(&self) -> Result<Vec<(String, Counts)>, Error>;
+
+    /// Each window whose start is in the span, by (start, key), until told to stop.
+    ///
+    /// # Errors
+    /// By kind.
+    fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error>;
+
+    /// Each late event that was kept and whose window starts in the span, by (batch, index), until
+    /// told to stop.
+    ///
+    /// # Errors
+    /// By kind.
+    fn late(&self, span: Span, each: &mut EachLate<'_>) -> Result<(), Error>;
+
+    /// Each event that is held, by (batch, index), until told to stop.
+    ///
+    /// # Errors
+    /// By kind.
+    fn held(&self, each: &mut EachHeld<'_>) -> Result<(), Error>;
+
+    /// The final numbers that a window had before each of its revisions, by revision.
+    ///
+    /// # Errors
+    /// By kind.
+    fn revisions(&self, window: WindowId<'_>) -> Result<Vec<RevisionRow>, Error>;
+
+    /// Each move of W that closed windows, in order, from the first that reached `from_ms`, until
+    /// told to stop.
+    ///
+    /// # Errors
+    /// By kind.
+    fn moves(&self, from_ms: i64, each: &mut EachMove<'_>) -> Result<(), Error>;
+
+    /// What is remembered of an id.
+    ///
+    /// # Errors
+    /// By kind.
+    fn remembered(&self, id: &str) -> Result<Option<RememberedRow>, Error>;
+
+    /// The receipt of a batch.
+    ///
+    /// # Errors
+    /// By kind.
+    fn receipt(&self, batch: u64) -> Result<Option<ReceiptRow>, Error>;
+
+    /// What became of an event that was held, once it was settled.
+    ///
+    /// # Errors
+    /// By kind.
+    fn settled(&self, event: EventRef) -> Result<Option<SettledRow>, Error>;
+
+    /// How a source came and went, in order.
+    ///
+    /// # Errors
+    /// By kind.
+    fn presence(&self, source: &str) -> Result<Vec<PresenceRow>, Error>;
+}
+
+/// What is called with each window of a stream; the row lives only for the call.
+pub type EachWindow<'e> = dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + 'e;
+
+/// What is called with each late event of a stream; the row lives only for the call.
+pub type EachLate<'e> = dyn FnMut(&LateRow<'_>) -> ControlFlow<()> + 'e;
+
+/// What is called with each held event of a stream; the row lives only for the call.
+pub type EachHeld<'e> = dyn FnMut(&HeldRow<'_>) -> ControlFlow<()> + 'e;
+
+/// What is called with each move of a stream.
+pub type EachMove<'e> = dyn FnMut(&MoveRow) -> ControlFlow<()> + 'e;
+
+/// Window starts from `from_ms` (inclusive) to `to_ms` (exclusive); none is unbounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "described above")]
+pub struct Span {
+    pub from_ms: Option<i64>,
+    pub to_ms: Option<i64>,
+}
+
+/// The figures of the whole store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// What was fixed when it was made.
+    pub settings: Settings,
+    /// W.
+    pub watermark_ms: i64,
+    /// The greatest timestamp of any accepted or late event.
+    pub max_timestamp_ms: Option<i64>,
+    /// The number of the last batch of events.
+    pub last_batch: Option<u64>,
+    /// When that was committed.
+    pub last_ingest_at_ms: Option<i64>,
+    /// How many batches of events are in.
+    pub batches: u64,
+    /// How many were refused.
+    pub refused_batches: u64,
+    /// The outcomes of all their events.
+    pub counts: Counts,
+    /// How many windows hold something.
+    pub windows: u64,
+    /// How many of these are open.
+    pub open_windows: u64,
+    /// How many windows have a revision.
+    pub corrected_windows: u64,
+    /// How many late events are kept.
+    pub late_kept: u64,
+    /// How many of these are not part of a revision.
+    pub late_waiting: u64,
+    /// How many events are held as too far ahead.
+    pub held: u64,
+}
+
+/// What is known of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRow {
+    /// Its name.
+    pub source: String,
+    /// The greatest timestamp of its accepted and late events.
+    pub max_timestamp_ms: Option<i64>,
+    /// It was declared.
+    pub declared: bool,
+    /// It is idle: it does not hold W back.
+    pub idle: bool,
+    /// Since when it has stood to W as it does: declared, idle or back.
+    pub presence_since_ms: Option<i64>,
+    /// When its last batch was committed; none while it is only declared.
+    pub last_batch_at_ms: Option<i64>,
+    /// The number of that batch.
+    pub last_batch: Option<u64>,
+    /// The file of that batch, as shown.
+    pub last_file: Option<String>,
+    /// The outcomes of its events.
+    pub counts: Counts,
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowRow<'a> {
+    /// Its key.
+    pub key: &'a str,
+    /// Where it begins.
+    pub start_ms: i64,
+    /// What it holds.
+    pub totals: Totals,
+    /// How often it was corrected since it was final.
+    pub revision: u64,
+}
+
+/// What a window held before it was corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevisionRow {
+    /// The revision, 0 for the first final numbers.
+    pub revision: u64,
+    /// What it held.
+    pub totals: Totals,
+    /// The batch that made the next revision of it.
+    pub corrected_in: u64,
+}
+
+/// A move of W that closed windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveRow {
+    /// W before.
+    pub from_ms: i64,
+    /// W after.
+    pub to_ms: i64,
+    /// The batch in which it moved.
+    pub batch: u64,
+    /// The index in that batch of the event that moved it, from 0; none when no event did.
+    pub event_index: Option<u64>,
+    /// How many windows became final.
+    pub windows_closed: u64,
+}
+
+/// What is remembered of an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RememberedRow {
+    /// Where it came in.
+    pub event: EventRef,
+    /// Its key; none where only its hash is kept.
+    pub key: Option<String>,
+    /// When it happened.
+    pub timestamp_ms: i64,
+    /// What it measured; none where only its hash is kept.
+    pub value: Option<i64>,
+}
+
+/// The receipt of a batch that took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiptRow {
+    /// Its number.
+    pub batch: u64,
+    /// What it did, when it was not a batch of events: the name of an
+    /// [`Act`](crate::store::Act).
+    pub act: Option<String>,
+    /// Its file, as shown.
+    pub file: String,
+    /// The source that it belonged to.
+    pub source: String,
+    /// SHA-256 of the raw bytes.
+    pub sha256: Option<String>,
+    /// The number of raw bytes.
+    pub bytes: Option<u64>,
+    /// The outcomes of its events.
+    pub counts: Counts,
+    /// W afterwards.
+    pub watermark_ms: i64,
+    /// How many windows it closed.
+    pub windows_closed: u64,
+    /// When it was committed.
+    pub committed_at_ms: i64,
+    /// Who asked, when it was asked for.
+    pub asked_by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// One late event that was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateRow<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its key.
+    pub key: &'a str,
+    /// When it happened.
+    pub timestamp_ms: i64,
+    /// What it measured.
+    pub value: i64,
+    /// The window that was final.
+    pub window_start_ms: i64,
+    /// W when it was judged.
+    pub watermark_ms: i64,
+    /// Whose it is.
+    pub source: &'a str,
+    /// The batch that brought it.
+    pub batch: u64,
+    /// Its index in that batch, from 0.
+    pub event_index: u64,
+    /// The batch in which it became part of a revision.
+    pub applied_in: Option<u64>,
+}
+
+/// One event that is held as too far ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRow<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its key.
+    pub key: &'a str,
+    /// When it happened, or so it says.
+    pub timestamp_ms: i64,
+    /// What it measured.
+    pub value: i64,
+    /// Whose it is.
+    pub source: &'a str,
+    /// Where it came in.
+    pub event: EventRef,
+    /// The file that brought it, as shown.
+    pub file: &'a str,
+}
+
+/// What became of an event that was held, with what it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledRow {
+    /// The name of its [`Settlement`](crate::store::Settlement).
+    pub settlement: String,
+    /// The batch that settled it.
+    pub settled_in: u64,
+    /// When.
+    pub at_ms: i64,
+    /// Its id.
+    pub id: String,
+    /// Its key.
+    pub key: String,
+    /// When it happened, or so it said.
+    pub timestamp_ms: i64,
+    /// What it measured.
+    pub value: i64,
+    /// Whose it is.
+    pub source: String,
+}
+
+/// One change of how a source stands to W.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresenceRow {
+    /// The name of its [`Presence`](crate::engine::Presence).
+    pub presence: String,
+    /// The batch in which it changed.
+    pub batch: u64,
+    /// The index in that batch of the event that brought it back, from 0; none without an event.
+    pub event_index: Option<u64>,
+    /// When.
+    pub at_ms: i64,
+}

@@ -1,0 +1,200 @@
+//! Stores of older versions: brought up to date whole, or left as they were.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value;
+
+use super::*;
+use crate::clock::Clock;
+use crate::store::conformance::{Dump, deliver, ev};
+use crate::store::sqlite::{Options, SqliteStore, place};
+use crate::store::{Begun, Delivery, Snapshot, Store};
+
+/// A copy of the store that version 1 of the tables left behind.
+fn version_1(folder: &Path) -> PathBuf {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1.db");
+    let path = folder.join("w.db");
+    std::fs::copy(fixture, &path).unwrap();
+    path
+}
+
+fn options() -> Options {
+    Options { clock: Clock::Fixed(1_000_000), ..Options::default() }
+}
+
+fn raw(path: &Path) -> Connection {
+    Connection::open(path).unwrap()
+}
+
+/// The statements of step 2, and the one that says that it was taken.
+fn statements() -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    let connection = raw(&version_1(folder.path()));
+    migrate_watched(&connection, &mut || {
+        count += 1;
+        Ok(())
+    })
+    .unwrap();
+    count
+}
+
+/// Every row of every table as it was in version 1, and the tables themselves.
+fn whole(path: &Path) -> Vec<String> {
+    let connection = raw(path);
+    let list = |sql: &str| -> Vec<Vec<Value>> {
+        let mut statement = connection.prepare(sql).unwrap();
+        let columns = statement.column_count();
+        let row = |row: &Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+        statement.query_map([], row).unwrap().map(Result::unwrap).collect()
+    };
+    let tables = list("SELECT name, sql FROM sqlite_schema WHERE type = 'table' ORDER BY name");
+    let mut lines = vec![format!("{:?}", list("PRAGMA user_version"))];
+    for table in &tables {
+        let Value::Text(name) = &table[0] else { panic!("{table:?}") };
+        lines.push(format!("{table:?}: {:?}", list(&format!("SELECT * FROM {name}"))));
+    }
+    lines
+}
+
+#[test]
+fn a_migration_that_fails_anywhere_leaves_the_old_version_whole() {
+    let count = statements();
+    assert!(count > 12, "{count} statements");
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let before = whole(&path);
+    for fail_at in 0..count {
+        let connection = raw(&path);
+        let mut at = 0;
+        let failed = migrate_watched(&connection, &mut || {
+            at += 1;
+            if at > fail_at { Err(rusqlite::Error::QueryReturnedNoRows) } else { Ok(()) }
+        });
+        assert!(failed.is_err(), "at statement {fail_at}");
+        drop(connection);
+        assert_eq!(whole(&path), before, "after statement {fail_at}");
+    }
+    drop(SqliteStore::open(&path, options()).unwrap());
+    assert_eq!(version(&raw(&path)).unwrap(), LATEST);
+}
+
+#[test]
+fn a_migration_without_room_leaves_the_old_version_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let before = whole(&path);
+    let pages: i64 = raw(&path).query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    let mut failures = 0;
+    for more in 0.. {
+        let connection = raw(&path);
+        let limit = format!("PRAGMA max_page_count = {}", pages + more);
+        connection.query_row(&limit, [], |_| Ok(())).unwrap();
+        let migrated = migrate(&connection);
+        drop(connection);
+        if migrated.is_ok() {
+            break;
+        }
+        failures += 1;
+        assert_eq!(whole(&path), before, "with room for {more} more pages");
+    }
+    assert!(failures > 1, "only {failures} times there was no room");
+    assert_eq!(version(&raw(&path)).unwrap(), LATEST);
+}
+
+#[test]
+fn what_was_killed_in_a_migration_is_migrated_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let connection = raw(&path);
+    connection.pragma_update(None, "cache_size", 1).unwrap();
+    let (mut at, last, copy) = (0, statements() - 1, folder.path().join("copy.db"));
+    migrate_watched(&connection, &mut || {
+        at += 1;
+        if at == last {
+            // what lies on the disk now is what a killed process leaves
+            let log = place::with_ending(&path, "-wal");
+            assert!(std::fs::metadata(&log).unwrap().len() > 0, "nothing was spilled");
+            std::fs::copy(log, place::with_ending(&copy, "-wal")).unwrap();
+            std::fs::copy(&path, &copy).unwrap();
+        }
+        Ok(())
+    })
+    .unwrap();
+    drop(connection);
+    assert_eq!(version(&raw(&copy)).unwrap(), 1);
+    let dump = |path: &Path| Dump::of(&SqliteStore::snapshot(path, options()).unwrap());
+    assert_eq!(dump(&copy), dump(&path));
+}
+
+#[test]
+fn all_that_an_old_store_held_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let token: [u8; 16] = raw(&path)
+        .query_row("SELECT token FROM batches WHERE batch = 11", [], |row| row.get(0))
+        .unwrap();
+    // a reader is the first that comes
+    let snapshot = SqliteStore::snapshot(&path, options()).unwrap();
+    let found = Dump::of(&snapshot);
+    drop(snapshot);
+    let summary = &found.summary;
+    assert_eq!((summary.watermark_ms, summary.batches, summary.refused_batches), (6000, 10, 3));
+    assert_eq!((summary.late_kept, summary.late_waiting, summary.held), (4, 4, 2));
+    assert_eq!((summary.windows, summary.open_windows, summary.corrected_windows), (10, 2, 0));
+    assert_eq!((found.windows.len(), found.late.len(), found.held.len()), (10, 4, 2));
+    assert_eq!(found.held[0].file, "future.ndjson");
+    assert_eq!((found.sources.len(), found.versions.len()), (6, 4));
+    assert!(found.sources.iter().all(|row| row.last_batch.is_some() && !row.idle));
+    assert_eq!(found.receipts.len(), 11);
+    assert_eq!(found.receipts[9].act.as_deref(), Some("advance"));
+    assert_eq!(found.receipts[9].reason.as_deref(), Some("end of the day"));
+    assert!(!found.moves.is_empty() && found.revisions.is_empty());
+
+    let mut store = SqliteStore::open(&path, options()).unwrap();
+    let (file, source) = ("again".to_owned(), "default".to_owned());
+    let known = matches!(
+        store.begin(&Delivery { token, file, source }).unwrap(),
+        Begun::Known(known) if known.batch == 11
+    );
+    assert!(known, "a delivery of then is known now");
+    let events = [ev("later-2", "checkout", 9300, 6), ev("x", "new", 9301, 1)];
+    let counts = deliver(&mut store, 1, &events).counts;
+    assert_eq!((counts.duplicate, counts.accepted), (1, 1));
+    assert_eq!(Dump::of(&SqliteStore::snapshot(&path, options()).unwrap()).windows.len(), 11);
+}
+
+#[test]
+fn a_backup_of_an_old_store_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let (before, copy) = (whole(&path), folder.path().join("copy.db"));
+    SqliteStore::backup(&path, &copy, &mut |_, _| {}).unwrap();
+    assert_eq!(whole(&copy), before);
+    assert_eq!(whole(&path), before, "it was only read");
+    let summary = SqliteStore::snapshot(&copy, options()).unwrap().summary().unwrap();
+    assert_eq!(summary.batches, 10);
+}
+
+#[test]
+fn a_process_of_the_version_before_goes_on_rightly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    drop(SqliteStore::open(&path, options()).unwrap());
+    // as version 1 writes: it had the store open all the time
+    let writes = "
+        INSERT INTO windows (start_ms, key, count, sum, min, max) VALUES (7000, 'k', 1, 1, 1, 1)
+            ON CONFLICT DO UPDATE SET count = excluded.count;
+        INSERT INTO late (batch, event_index, id, key, timestamp_ms, value, window_start_ms,
+            watermark_ms, source) VALUES (12, 0, 'old', 'k', 5, 1, 0, 6000, 'default');
+        INSERT INTO sources (name, max_timestamp_ms, accepted, late, duplicate, future, expired,
+            last_batch, last_batch_at_ms, last_file) VALUES ('old', 7000, 1, 1, 0, 0, 0, 12, 0, 'f')
+            ON CONFLICT DO UPDATE SET accepted = accepted + excluded.accepted;
+        UPDATE store SET windows = windows + 1, late_kept = late_kept + 1, last_number = 12;";
+    raw(&path).execute_batch(writes).unwrap();
+    let found = Dump::of(&SqliteStore::snapshot(&path, options()).unwrap());
+    assert_eq!((found.summary.late_kept, found.summary.late_waiting), (5, 5));
+    assert_eq!((found.summary.windows, found.windows.len()), (11, 11));
+    let old = found.sources.iter().find(|row| row.source == "old").unwrap();
+    assert_eq!((old.idle, old.declared, old.last_batch), (false, false, Some(12)));
+}

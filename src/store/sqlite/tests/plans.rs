@@ -1,0 +1,65 @@
+//! No question sorts, or walks a table from end to end, that must stay fast in a large store.
+
+use super::*;
+use crate::store::conformance::settings;
+
+#[test]
+fn every_question_has_its_index() {
+    let files = Files::new();
+    let store = files.make(settings());
+    let connection = store.connection.as_ref().unwrap();
+    let plan = |sql: &str| -> String {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut rows = statement.raw_query();
+        let mut plan = String::new();
+        while let Some(row) = rows.next().unwrap() {
+            plan += &(row.get::<_, String>(3).unwrap() + "; ");
+        }
+        plan
+    };
+    let texts: Vec<String> = [
+        include_str!("../read.rs"),
+        include_str!("../kept.rs"),
+        include_str!("../sources.rs"),
+        include_str!("../prune.rs"),
+        include_str!("../windows.rs"),
+        include_str!("../receipts.rs"),
+        include_str!("../ledger.rs"),
+    ]
+    .into_iter()
+    .flat_map(queries)
+    .collect();
+    assert!(texts.len() > 30, "only {} queries found", texts.len());
+    for sql in texts {
+        let plan = plan(&sql);
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
+    }
+    for (sql, index) in [
+        (
+            "SELECT 1 FROM sources WHERE idle = 0 AND max_timestamp_ms IS NOT NULL \
+          ORDER BY max_timestamp_ms",
+            "sources_active",
+        ),
+        (
+            "SELECT 1 FROM sources WHERE declared = 1 AND idle = 0 AND max_timestamp_ms IS NULL",
+            "sources_active",
+        ),
+        ("SELECT 1 FROM late WHERE window_start_ms = 1 AND key = 'k'", "late_by_window"),
+    ] {
+        assert!(plan(sql).contains(index), "{sql}: {}", plan(sql));
+    }
+}
+
+/// The queries that stand in a source file, as Rust would read them.
+fn queries(source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = source;
+    while let Some(start) = rest.find("\"SELECT ") {
+        rest = &rest[start + 1..];
+        let end = rest.find('"').unwrap();
+        let lines = rest[..end].lines().map(|line| line.trim_start().trim_end_matches('\\'));
+        found.push(lines.collect::<String>());
+        rest = &rest[end..];
+    }
+    found
+}
