@@ -9,6 +9,9 @@ use crate::store::SourceRow;
 /// still (a slow disk, a long file of another source, a stopped process), nobody else fell silent.
 const MOST_AT_WORK: Duration = Duration::from_secs(1);
 
+/// How much later than meant a wait can end on a busy machine. After a longer one we were not there.
+const LATE_BY: Duration = Duration::from_secs(1);
+
 /// What is known of the silence of each source.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
@@ -58,6 +61,8 @@ impl Quiet {
     ) -> Turn {
         let counted = match spent {
             Spent::AtWork(passed) => passed.min(MOST_AT_WORK),
+            // we were stopped in it, and do not know how long we watched before
+            Spent::Waiting { passed, meant } if passed > meant + LATE_BY => Duration::ZERO,
             Spent::Waiting { passed, meant } => passed.min(meant),
         };
         let mut turn = Turn::default();
@@ -147,7 +152,13 @@ mod tests {
         let stopped = Spent::Waiting { passed: hour, meant: Duration::from_secs(5) };
         assert!(look(&mut quiet, &rows, &[], stopped).idle.is_empty());
         assert!(look(&mut quiet, &rows, &[], Spent::AtWork(hour)).idle.is_empty());
-        assert_eq!(look(&mut quiet, &rows, &[], waited(4)).idle, ["a"]);
+        // also in the very wait after which it would have been idle
+        look(&mut quiet, &rows, &[], waited(8));
+        let meant = Duration::from_secs(1);
+        let stopped = Spent::Waiting { passed: hour, meant };
+        assert!(look(&mut quiet, &rows, &[], stopped).idle.is_empty());
+        let late = Spent::Waiting { passed: meant * 2, meant };
+        assert_eq!(look(&mut quiet, &rows, &[], late).idle, ["a"]);
     }
 
     #[test]

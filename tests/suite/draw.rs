@@ -131,7 +131,8 @@ impl Draw {
                 let sources = SOURCES.iter().filter(|_| self.random.one_in(2));
                 let sources = sources.map(|source| (*source).to_owned()).collect();
                 let kinds = ["idle", "idle", "idle", "active", "active", "declared"];
-                Step::Presence(sources, *self.random.of(&kinds))
+                let kind: &&str = self.random.of(&kinds);
+                Step::Presence(sources, kind)
             }
             12..=13 => {
                 self.now_ms = self.now_ms.max(self.time_ms) + 800_000;

@@ -108,6 +108,46 @@ fn the_readme_shows_the_report_of_the_example() {
     assert_eq!(&readme[start..end], shown);
 }
 
+/// Words of a command line, single quotes and all.
+fn words(line: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            all.last_mut().unwrap().push_str(part);
+            continue;
+        }
+        let mut pieces = part.split(' ');
+        all.last_mut().unwrap().push_str(pieces.next().unwrap());
+        all.extend(pieces.map(str::to_owned));
+    }
+    all.into_iter().filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn the_walk_through_three_sources_prints_what_the_readme_shows() {
+    let world = World::new();
+    for entry in fs::read_dir(example().join("event-time")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), world.root().join(entry.file_name())).unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(path).unwrap();
+    let blocks = readme.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let (mut said, mut commands) = (String::new(), 0);
+    for line in blocks.flat_map(str::lines) {
+        if let Some(command) = line.strip_prefix("$ windowflow ") {
+            said = world.run(&words(command)).ok().out;
+            commands += 1;
+            continue;
+        }
+        // each line that is shown stands in the rest of what was printed
+        let at = said.lines().position(|said| said == line);
+        let at = at.unwrap_or_else(|| panic!("no line {line:?} in:\n{said}\n{}", world.told()));
+        said = said.lines().skip(at + 1).collect::<Vec<_>>().join("\n");
+    }
+    assert!(commands > 10, "only {commands} commands found");
+}
+
 #[test]
 fn the_worked_example() {
     let world = World::with_store(1000, 500);

@@ -13,6 +13,8 @@ mod model;
 mod observed;
 mod old_stores;
 mod random;
+mod real;
+mod released;
 mod scenarios;
 mod together;
 mod world;

@@ -10,6 +10,7 @@ mod faults;
 mod files;
 mod kills;
 mod names;
+mod quiet;
 mod rights;
 mod signals;
 mod soak;

@@ -1,0 +1,197 @@
+//! A store that is tested through the library: either one, at a time of day of the test's own, with
+//! the same acts for the model beside it.
+
+use std::path::PathBuf;
+
+use windowflow::act::{self, Asked};
+use windowflow::clock::Clock;
+use windowflow::decode::Limits;
+use windowflow::engine::Presence;
+use windowflow::engine::settings::{LatePolicy, LateRule};
+use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
+use windowflow::store::memory::MemoryStore;
+use windowflow::store::sqlite::{Options, SqliteStore};
+use windowflow::store::{self, Delivery, Store};
+
+use crate::draw::{NOW_MS, Step, Which};
+use crate::model::{Answer, Done, Model, Policy, Refusal, Settings, State};
+
+/// A store that is tested, through the library.
+pub enum Real {
+    Sqlite { store: Option<SqliteStore>, path: PathBuf, now_ms: i64, _folder: tempfile::TempDir },
+    Memory(MemoryStore),
+}
+
+const ASKED: Asked<'_> = Asked { by: "a test", reason: None };
+
+fn options(now_ms: i64) -> Options {
+    Options { clock: Clock::Fixed(now_ms), ..Options::default() }
+}
+
+impl Real {
+    pub fn sqlite(settings: Settings) -> Real {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let (store, _) = SqliteStore::create(&path, product(settings), options(NOW_MS)).unwrap();
+        Real::Sqlite { store: Some(store), path, now_ms: NOW_MS, _folder: folder }
+    }
+
+    pub fn memory(settings: Settings) -> Real {
+        Real::Memory(MemoryStore::new(product(settings), Clock::Fixed(NOW_MS)))
+    }
+
+    fn store(&mut self) -> &mut dyn Store {
+        match self {
+            Real::Sqlite { store, .. } => store.as_mut().unwrap(),
+            Real::Memory(store) => store,
+        }
+    }
+
+    pub fn ingest(&mut self, text: &str) -> Result<Answer, Refusal> {
+        let delivery = Delivery::fresh("a file".into(), "default".into()).unwrap();
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits: Limits::default(),
+            mode: Mode::Commit,
+            now_ms: NOW_MS,
+        };
+        match ingest.run(self.store(), text.as_bytes(), &mut Unwatched).unwrap() {
+            Ended::Committed(committed) => Ok(Answer {
+                counts: committed.counts.into(),
+                watermark_ms: committed.watermark_ms,
+                windows_closed: committed.windows_closed,
+            }),
+            Ended::Refused(refused) => {
+                self.store().record_refusal(&refused.receipt()).unwrap();
+                Err((refused.refusal.code.name(), refused.refusal.event_index.unwrap()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn advance(&mut self, to_ms: i64) -> Option<u64> {
+        match act::advance(self.store(), to_ms, ASKED) {
+            Ok(done) => Some(done.windows_closed),
+            Err(act::Error::Behind { .. }) => None,
+            Err(act::Error::Store(error)) => panic!("{error}"),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        match self {
+            Real::Sqlite { path, .. } => {
+                State::of_snapshot(&SqliteStore::snapshot(path, options(NOW_MS)).unwrap())
+            }
+            Real::Memory(store) => State::of_snapshot(&store.snapshot()),
+        }
+    }
+
+    /// As after the end of the process and the begin of another.
+    pub fn reopen(&mut self) {
+        if let Real::Sqlite { store, path, now_ms, .. } = self {
+            drop(store.take());
+            *store = Some(SqliteStore::open(path, options(*now_ms)).unwrap());
+        }
+    }
+
+    fn set_clock(&mut self, to_ms: i64) {
+        match self {
+            Real::Sqlite { now_ms, .. } => {
+                *now_ms = to_ms;
+                self.reopen();
+            }
+            Real::Memory(store) => store.set_clock(Clock::Fixed(to_ms)),
+        }
+    }
+
+    /// An act without a file.
+    pub fn act(&mut self, step: &Step) -> Acted {
+        let wanted = |which: &Which| {
+            let which = *which;
+            move |event: &windowflow::event::Event<'_>| which.takes(event.id)
+        };
+        let store = self.store();
+        let done = match step {
+            Step::Event(_) => panic!("an event is no act"),
+            Step::Clock(to_ms) => {
+                self.set_clock(*to_ms);
+                return Acted::Done(Done::default());
+            }
+            Step::Advance(to_ms) => {
+                return Acted::Advanced(self.advance(*to_ms));
+            }
+            Step::Presence(sources, presence) => {
+                let presence = match *presence {
+                    "declared" => Presence::Declared,
+                    "idle" => Presence::Idle,
+                    _ => Presence::Active,
+                };
+                let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+                act::change_presence(store, &sources, presence, ASKED)
+            }
+            Step::Release(which) => act::release(store, &mut wanted(which), ASKED),
+            Step::Discard(which) => act::discard(store, &mut wanted(which), ASKED),
+            Step::Apply(which) => {
+                let mut wanted = |event: &windowflow::event::Event<'_>| which.takes(event.key);
+                act::correct(store, &mut wanted, ASKED)
+            }
+        };
+        match done {
+            Ok(done) => {
+                assert_eq!(done.batch.is_some(), done.concerned > 0, "{done:?}");
+                Acted::Done(Done {
+                    concerned: done.concerned,
+                    counts: done.counts.into(),
+                    watermark_ms: done.watermark_ms,
+                    windows_closed: done.windows_closed,
+                })
+            }
+            Err(act::Error::Store(store::Error::Overflow(_))) => Acted::Overflow,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// What became of an act.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Acted {
+    Advanced(Option<u64>),
+    Done(Done),
+    Overflow,
+}
+
+impl Acted {
+    pub fn changed(&self) -> bool {
+        !matches!(self, Acted::Advanced(None) | Acted::Overflow)
+    }
+}
+
+/// The same act in the model.
+pub fn act_in_model(model: &mut Model, step: &Step, now_ms: i64) -> Acted {
+    let done = match step {
+        Step::Event(_) => panic!("an event is no act"),
+        Step::Clock(_) => Ok(Done::default()),
+        Step::Advance(to_ms) => return Acted::Advanced(model.advance(*to_ms)),
+        Step::Presence(sources, presence) => Ok(model.change_presence(sources, presence)),
+        Step::Release(which) => model.release(|event| which.takes(&event.id), now_ms),
+        Step::Discard(which) => Ok(model.discard(|event| which.takes(&event.id))),
+        Step::Apply(which) => model.apply(|key| which.takes(key)),
+    };
+    done.map_or(Acted::Overflow, Acted::Done)
+}
+
+fn product(settings: Settings) -> windowflow::engine::settings::Settings {
+    let rule = if settings.strict { LateRule::Event } else { LateRule::Window };
+    let policy = match settings.policy {
+        Policy::Aside => LatePolicy::Aside,
+        Policy::Drop => LatePolicy::Drop,
+        Policy::Correct => LatePolicy::Correct,
+    };
+    windowflow::engine::settings::Settings::new(settings.window_ms, settings.lateness_ms)
+        .unwrap()
+        .with_late(rule, policy)
+        .with_max_future_ms(settings.max_future_ms)
+        .unwrap()
+        .with_dedup_horizon_ms(settings.dedup_horizon_ms)
+        .unwrap()
+}
