@@ -34,6 +34,9 @@ const HOUR_MS: u64 = 3_600_000;
 /// What bounds a silence: one year.
 const YEAR_MS: u64 = 31_536_000_000;
 
+/// What bounds retention: a hundred years.
+const CENTURY_DAYS: u64 = 36_500;
+
 /// The greatest whole number of a TOML file.
 const MAX: u64 = i64::MAX as u64;
 
@@ -54,6 +57,8 @@ pub struct Config {
     pub sources: Sources,
     /// `[limits]`.
     pub limits: Limits,
+    /// `[retention]`.
+    pub retention: Retention,
     /// `[daemon]`.
     pub daemon: Daemon,
 }
@@ -107,6 +112,23 @@ pub struct Limits {
     pub max_file_bytes: Option<u64>,
     /// Bytes after decompression, from 1 on; 17179869184 by default.
     pub max_inflated_bytes: u64,
+}
+
+/// After how many days what is removed, each 1 to 36500; none, the default: never. What a promise
+/// needs is kept all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Final windows, by how far they end behind the watermark.
+    pub windows_days: Option<u64>,
+    /// Late events in the side output, by how far their window ends behind the watermark.
+    pub late_days: Option<u64>,
+    /// Receipts, by when they were written. At least `done_days`: a file in done/ is told by its
+    /// receipt.
+    pub receipts_days: Option<u64>,
+    /// Report dumps, by when they were written.
+    pub reports_days: Option<u64>,
+    /// Files in done/, by when they were taken in.
+    pub done_days: Option<u64>,
 }
 
 /// How the daemon waits, gives up and speaks.
@@ -288,13 +310,15 @@ impl Config {
                 top.refuse("db", &expected);
             }
         }
+        let window = read_window(top.section("window"));
         Config {
             spool,
             db,
-            window: read_window(top.section("window")),
+            window,
             inbox: read_inbox(top.section("inbox")),
             sources: read_sources(top.section("sources")),
             limits: read_limits(top.section("limits")),
+            retention: read_retention(top.section("retention"), window.as_ref()),
             daemon: read_daemon(top.section("daemon")),
         }
     }
@@ -363,6 +387,38 @@ fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
             default.max_inflated_bytes,
         ),
     }
+}
+
+fn read_retention(mut retention: Section<'_, '_, '_>, window: Option<&Settings>) -> Retention {
+    let mut days = |key| retention.number_or_off(key, 1..=CENTURY_DAYS, None);
+    let read = Retention {
+        windows_days: days("windows_days"),
+        late_days: days("late_days"),
+        receipts_days: days("receipts_days"),
+        reports_days: days("reports_days"),
+        done_days: days("done_days"),
+    };
+    if let Some(receipts_days) = read.receipts_days {
+        match read.done_days {
+            Some(done_days) if done_days > receipts_days => {
+                let expected = format!(
+                    "at most receipts_days, which is {receipts_days}: a file in done/ is told by \
+                     its receipt"
+                );
+                retention.refuse("done_days", &expected);
+            }
+            _ => {}
+        }
+    }
+    let corrects = window.is_some_and(|settings| {
+        settings.late_policy() == LatePolicy::Correct && settings.dedup_horizon_ms().is_none()
+    });
+    if corrects && read.windows_days.is_some() {
+        let expected = "\"off\" where late_policy is \"correct\" and there is no dedup_horizon_ms: \
+                        the next revision of a window needs what it held";
+        retention.refuse("windows_days", expected);
+    }
+    read
 }
 
 fn read_daemon(mut daemon: Section<'_, '_, '_>) -> Daemon {

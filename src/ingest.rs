@@ -27,6 +27,10 @@ pub trait Watcher {
     /// Told after every chunk; a break undoes the batch.
     fn step(&mut self, step: Step) -> ControlFlow<()>;
 
+    /// Shown each chunk once it is judged and applied; of one that ends in a contradiction, what
+    /// came before that.
+    fn judged(&mut self, _chunk: &Chunk, _judged: &Judged<'_>, _settings: &Settings) {}
+
     /// Asked before the commit whether what was read still is what lies there, and told to make
     /// it durable.
     ///
@@ -186,7 +190,7 @@ impl Ingest<'_> {
                 &read,
                 Err(Fault::Refused(refusal)) if refusal.code == Code::BadCompression
             );
-            if !damaged && let Some(refusal) = open.take_in(&chunk)? {
+            if !damaged && let Some(refusal) = open.take_in(&chunk, watcher)? {
                 drop(open);
                 return self.refused(refusal, decoder);
             }
@@ -244,7 +248,11 @@ struct Open<'s, 'd> {
 
 impl Open<'_, '_> {
     /// Judges the chunk and writes what that changes; or says why the batch is refused.
-    fn take_in(&mut self, chunk: &Chunk) -> Result<Option<Refusal>, Error> {
+    fn take_in(
+        &mut self,
+        chunk: &Chunk,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Refusal>, Error> {
         if chunk.is_empty() {
             return Ok(None);
         }
@@ -262,6 +270,7 @@ impl Open<'_, '_> {
             Err(error) => return Err(Error::Store(error)),
         }
         self.counts.add(&judged.changes.counts);
+        watcher.judged(chunk, &judged, self.judge.settings());
         match judged.conflict {
             None => Ok(None),
             Some((row, seen)) => self.conflict(chunk, row, &seen).map(Some),

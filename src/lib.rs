@@ -15,9 +15,14 @@ pub mod exit;
 pub mod spool;
 
 pub mod act;
+pub mod archive;
 pub mod config;
 pub mod ingest;
 pub mod report;
+
+pub mod explain;
+pub mod lateness;
+pub mod prune;
 
 pub mod worker;
 

@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// Each file is judged by itself, on the store as it is now. While it is, others that want to
     /// write have to wait.
     #[command(after_help = "Example:\n  windowflow --db totals.db check suspicious.json")]
-    Check(Ingest),
+    Check(Check),
     /// Print what is known: windows, sources, late events
     #[command(after_help = "Examples:\n  \
         windowflow --db totals.db report\n  \
@@ -100,6 +100,32 @@ pub(crate) enum Command {
         windowflow --db totals.db sources\n  \
         windowflow --db totals.db sources --declare press-4 --reason 'starts on Monday'")]
     Sources(Sources),
+    /// Say why a number is what it is: of an event, of a window, of the watermark
+    ///
+    /// Reads the store, and the files in done/ whose hash is still that of their receipt. What is
+    /// no longer there is said to be so, never guessed. Exit code 66: no such id or window.
+    #[command(after_help = "Examples:\n  \
+        windowflow --spool ./spool explain --id press-3/17\n  \
+        windowflow --spool ./spool explain --key press-3 --window-start-ms 1767225600000\n  \
+        windowflow --spool ./spool explain --watermark")]
+    Explain(Explain),
+    /// Say how many events would have been late under other lateness settings
+    ///
+    /// Reads the files in done/ in the order in which they were taken in, each event once, and says
+    /// how far behind its own source each one was. Nothing is changed: `lateness_ms` of a store is
+    /// fixed, so this is for the next one.
+    #[command(after_help = "Examples:\n  \
+        windowflow --spool ./spool lateness\n  \
+        windowflow --spool ./spool lateness --source press-3 --json")]
+    Lateness(Lateness),
+    /// Remove what is older than the configuration says, now
+    ///
+    /// Forgets ids behind the horizon of the store, and what [retention] in the configuration
+    /// bounds: windows, late events, receipts, report dumps and files in done/. What a promise
+    /// needs is kept whatever is set. The daemon does the same by itself when it is idle.
+    #[command(after_help = "Example:\n  \
+        windowflow --config /etc/windowflow/windowflow.toml prune")]
+    Prune,
     /// Set the watermark by hand: windows that end by then are final
     ///
     /// For when nothing more will come. It never moves back; who asked is recorded.
@@ -188,6 +214,39 @@ pub(crate) struct Ingest {
 
 fn source(given: &str) -> Result<String, String> {
     crate::event::check_name(given).map(|()| given.to_owned()).map_err(str::to_owned)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) batches: Ingest,
+    /// One line for each event, and for each move of the watermark that would close windows
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["id", "key", "watermark"]))]
+pub(crate) struct Explain {
+    /// Where the event with this id came from, and what was decided
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// What the window of this key is made of, what closed it, what came after
+    #[arg(long, value_name = "K", requires = "window_start_ms")]
+    pub(crate) key: Option<String>,
+    /// Where that window begins
+    #[arg(long, value_name = "N", requires = "key", allow_negative_numbers = true)]
+    pub(crate) window_start_ms: Option<i64>,
+    /// The moves of the watermark that closed windows, the newest last
+    #[arg(long)]
+    pub(crate) watermark: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Lateness {
+    /// Only this source
+    #[arg(long, value_name = "NAME", value_parser = source)]
+    pub(crate) source: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -9,24 +9,35 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::args::{Ingest as Arguments, Where};
+use super::args::{Check, Ingest as Arguments, Where};
+use super::each::Each;
 use super::{Exit, Failure, complain, delivery, results};
 use crate::clock::Clock;
 use crate::decode::Limits;
-use crate::engine::Counts;
+use crate::engine::settings::Settings;
+use crate::engine::{Counts, Judged};
+use crate::event::Chunk;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
 use crate::report;
 use crate::spool::name::shown;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Committed, Store};
 
-pub(super) fn run(at: &Where, command: &Arguments, mode: Mode) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
+    all(at, command, Mode::Commit, false)
+}
+
+pub(super) fn check(at: &Where, command: &Check) -> Result<Exit, Failure> {
+    all(at, &command.batches, Mode::Check, command.events)
+}
+
+fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit, Failure> {
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
     let mut store = at.open()?;
     let mut out = results();
     let mut exit = Exit::Done;
     for file in &command.files {
-        let hand = Hand { at, limits: &limits, mode, source: &command.source };
+        let hand = Hand { at, limits: &limits, mode, source: &command.source, events };
         match hand.over(&mut store, file, &mut out) {
             Ok(Exit::Done) => {}
             // a refused batch says more than a missing file, whichever came first
@@ -51,6 +62,8 @@ struct Hand<'a> {
     limits: &'a Limits,
     mode: Mode,
     source: &'a str,
+    // each event is told of
+    events: bool,
 }
 
 impl Hand<'_> {
@@ -66,9 +79,13 @@ impl Hand<'_> {
         let ingest =
             Ingest { delivery: &delivery, limits: self.limits.clone(), mode: self.mode, now_ms };
         let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
+        watched.each = self.events.then(|| Each::new(self.at.json)).transpose()?;
         let reader = watched.bar.wrap_read(raw);
         let ended = ingest.run(store, reader, &mut watched);
         watched.bar.finish_and_clear();
+        if let Some(each) = watched.each.take() {
+            each.copy_to(out)?;
+        }
         let ended = ended.map_err(|error| match error {
             ingest::Error::Store(error) => Failure::from(error),
             ingest::Error::Read(error) => {
@@ -191,6 +208,7 @@ fn copy(from: &mut dyn Read) -> Result<File, Failure> {
 /// A progress bar, which shows itself on a terminal only, and only when it takes a while.
 struct Watched {
     bar: ProgressBar,
+    each: Option<Each>,
 }
 
 impl Watched {
@@ -200,7 +218,7 @@ impl Watched {
         if let Ok(style) = ProgressStyle::with_template(shape) {
             bar.set_style(style);
         }
-        Watched { bar }
+        Watched { bar, each: None }
     }
 }
 
@@ -208,6 +226,12 @@ impl Watcher for Watched {
     fn step(&mut self, step: Step) -> ControlFlow<()> {
         self.bar.set_message(format!("{} events", step.events));
         ControlFlow::Continue(())
+    }
+
+    fn judged(&mut self, chunk: &Chunk, judged: &Judged<'_>, settings: &Settings) {
+        if let Some(each) = &mut self.each {
+            each.judged(chunk, judged, settings);
+        }
     }
 
     fn still_the_same(&mut self) -> io::Result<bool> {

@@ -3,9 +3,13 @@
 mod advance;
 mod args;
 mod backup;
+mod each;
+mod explain;
 mod failed;
 mod ingest;
 mod init;
+mod lateness;
+mod prune;
 mod report;
 mod run;
 mod settle;
@@ -21,10 +25,11 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::act;
+use crate::archive::Archive;
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
 use crate::daemon::state::State;
 use crate::exit::Exit;
-use crate::spool::{lock, name};
+use crate::spool::{Spool, lock, name};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
 use args::{Args, Command, Where};
@@ -91,8 +96,8 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
     let at = &args.at;
     match args.command {
         Command::Init(command) => init::run(at, &command),
-        Command::Ingest(command) => ingest::run(at, &command, crate::ingest::Mode::Commit),
-        Command::Check(command) => ingest::run(at, &command, crate::ingest::Mode::Check),
+        Command::Ingest(command) => ingest::run(at, &command),
+        Command::Check(command) => ingest::check(at, &command),
         Command::Report(command) => report::run(at, &command),
         Command::Late(command) if command.apply => settle::apply_late(at, &command),
         Command::Late(command) => report::late(at, &command),
@@ -100,6 +105,9 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
         Command::Release(command) => settle::release(at, &command),
         Command::Discard(command) => settle::discard(at, &command),
         Command::Sources(command) => report::sources(at, &command),
+        Command::Explain(command) => explain::run(at, &command),
+        Command::Lateness(command) => lateness::run(at, &command),
+        Command::Prune => prune::run(at),
         Command::Advance(command) => advance::run(at, &command),
         Command::Run(command) => run::run(at, &command),
         Command::Failed => failed::list(at),
@@ -162,6 +170,13 @@ impl Where {
                  --spool DIR or --config FILE",
             )
         })
+    }
+
+    /// The files in done/, where the spool is known. One that only the configuration could name is
+    /// not missed while the store alone is asked.
+    fn archive(&self) -> Result<Archive, Failure> {
+        let limits = self.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
+        Ok(Archive::new(self.spool().ok().map(|spool| Spool::at(&spool).done().to_owned()), limits))
     }
 
     /// How the store is to be opened.

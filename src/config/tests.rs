@@ -93,7 +93,7 @@ fn the_example_names_every_key_and_no_other() {
     let mut reader = Reader::new("", Path::new("/"));
     let empty = DeTable::parse("").unwrap();
     Config::read(&mut reader, empty.get_ref());
-    let tables = ["window", "inbox", "sources", "limits", "daemon"];
+    let tables = ["window", "inbox", "sources", "limits", "retention", "daemon"];
     let mut known: Vec<(String, String)> = reader
         .known()
         .filter(|(_, key)| !tables.contains(key))
@@ -127,7 +127,7 @@ fn the_example_names_the_true_range_of_every_number() {
         }
         ranges += 1;
     }
-    assert_eq!(ranges, 14);
+    assert_eq!(ranges, 19);
 }
 
 #[test]
@@ -162,6 +162,8 @@ fn all_keys_reach_their_fields() {
         [sources]\nidle_timeout_ms = 1000\ndeclared = ['press-1', 'press-2']\n\
         [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\n\
         [limits]\nmax_event_bytes = 65\nmax_file_bytes = 66\nmax_inflated_bytes = 0x43\n\
+        [retention]\nwindows_days = 1\nlate_days = 2\nreceipts_days = 6\nreports_days = 4\n\
+        done_days = 5\n\
         [daemon]\nstop_grace_ms = 2\nbackoff_min_ms = 30\nbackoff_max_ms = 40\n\
         busy_timeout_ms = 5\nallow_network_fs = true\nlog = 'trace'\n";
     let expected = Config {
@@ -180,6 +182,13 @@ fn all_keys_reach_their_fields() {
             idle_timeout_ms: Some(1000),
             declared: vec!["press-1".to_owned(), "press-2".to_owned()],
         },
+        retention: Retention {
+            windows_days: Some(1),
+            late_days: Some(2),
+            receipts_days: Some(6),
+            reports_days: Some(4),
+            done_days: Some(5),
+        },
         limits: Limits { max_event_bytes: 65, max_file_bytes: Some(66), max_inflated_bytes: 67 },
         daemon: Daemon {
             stop_grace_ms: 2,
@@ -191,6 +200,17 @@ fn all_keys_reach_their_fields() {
         },
     };
     assert_eq!(parsed(text), expected);
+}
+
+#[test]
+fn a_retention_that_would_bite_is_refused_when_it_is_read() {
+    let error = refused("[retention]\nreceipts_days = 3\ndone_days = 4\n");
+    assert!(error.contains("retention.done_days: expected at most receipts_days"), "{error}");
+    assert_eq!(parsed("[retention]\ndone_days = 4\n").retention.done_days, Some(4));
+    let correct = "[window]\nwindow_ms = 1\nlateness_ms = 1\nlate_policy = 'correct'\n";
+    let error = refused(&format!("{correct}[retention]\nwindows_days = 4\n"));
+    assert!(error.contains("next revision"), "{error}");
+    parsed(&format!("{correct}dedup_horizon_ms = 9\n[retention]\nwindows_days = 4\n"));
 }
 
 #[test]
@@ -259,12 +279,12 @@ fn an_unknown_key_is_refused_wherever_it_stands_and_the_nearest_is_named() {
     assert_eq!(
         refused("spoool = 'x'"),
         "line 1, column 1: spoool: unknown key: did you mean spool?; known here are spool, db, \
-         window, inbox, sources, limits, daemon"
+         window, inbox, sources, limits, retention, daemon"
     );
     assert_eq!(
         refused("settle_ms = 5"),
         "line 1, column 1: settle_ms: unknown key: it stands in [inbox]; known here are spool, db, \
-         window, inbox, sources, limits, daemon"
+         window, inbox, sources, limits, retention, daemon"
     );
     let misplaced = refused("[daemon]\ndb = 'x'");
     assert!(misplaced.contains("it stands at the top, before the first table"), "{misplaced}");
@@ -272,7 +292,7 @@ fn an_unknown_key_is_refused_wherever_it_stands_and_the_nearest_is_named() {
     assert_eq!(
         strange,
         "line 1, column 2: \"\\u{1b}[2J\": unknown key; known here are spool, db, window, inbox, sources, \
-         limits, daemon"
+         limits, retention, daemon"
     );
 }
 

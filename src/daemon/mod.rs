@@ -4,6 +4,7 @@ mod backoff;
 mod drain;
 mod dump;
 mod quiet;
+mod retain;
 mod round;
 pub mod state;
 

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, select};
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
 use super::quiet::{Quiet, Spent};
+use super::retain::Retain;
 use super::state::Phase;
 use crate::report;
 use crate::spool::Entry;
@@ -61,6 +62,7 @@ pub(super) struct Round {
     // batches came in since the units of timestamps were looked at
     unsuspected: bool,
     suspects: HashSet<String>,
+    retain: Retain,
 }
 
 impl Round {
@@ -93,6 +95,7 @@ impl Round {
             undeclared: true,
             unsuspected: true,
             suspects: HashSet::new(),
+            retain: Retain::new(),
             drain,
         }
     }
@@ -427,6 +430,10 @@ impl Round {
                 // what came before the watch is seen by the scan after it
                 return;
             }
+        }
+        if !self.drain.once {
+            let hints = &self.hints;
+            self.retain.turn(&self.drain, self.worker.store(), &|| !hints.is_empty());
         }
         let now = Instant::now();
         let rest = self.resting.values().map(|rest| rest.left(now)).min();

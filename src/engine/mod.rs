@@ -40,6 +40,19 @@ pub enum Outcome {
     Expired,
 }
 
+impl Outcome {
+    /// The public name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Accepted => "accepted",
+            Outcome::Late => "late",
+            Outcome::Duplicate => "duplicate",
+            Outcome::Future => "future",
+            Outcome::Expired => "expired",
+        }
+    }
+}
+
 /// How many events had each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "one for each outcome, described there")]

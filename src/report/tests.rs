@@ -413,6 +413,10 @@ impl Snapshot for Endless {
         Ok(None)
     }
 
+    fn receipts(&self, _: u64, _: &mut store::EachReceipt<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
     fn settled(&self, _event: store::EventRef) -> Result<Option<store::SettledRow>, store::Error> {
         Ok(None)
     }

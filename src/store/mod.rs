@@ -22,8 +22,9 @@ use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other};
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
-    EachHeld, EachLate, EachMove, EachWindow, HeldRow, LateRow, MoveRow, PresenceRow, ReceiptRow,
-    RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
+    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow, LateRow, MoveRow, PresenceRow,
+    ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary,
+    WindowRow,
 };
 
 /// The writing side. One batch at a time; dropping it before its commit undoes it.

@@ -72,6 +72,12 @@ pub trait Snapshot {
     /// By kind.
     fn receipt(&self, batch: u64) -> Result<Option<ReceiptRow>, Error>;
 
+    /// Each receipt that is kept, by batch, from that number on, until told to stop.
+    ///
+    /// # Errors
+    /// By kind.
+    fn receipts(&self, from_batch: u64, each: &mut EachReceipt<'_>) -> Result<(), Error>;
+
     /// What became of an event that was held, once it was settled.
     ///
     /// # Errors
@@ -96,6 +102,9 @@ pub type EachHeld<'e> = dyn FnMut(&HeldRow<'_>) -> ControlFlow<()> + 'e;
 
 /// What is called with each move of a stream.
 pub type EachMove<'e> = dyn FnMut(&MoveRow) -> ControlFlow<()> + 'e;
+
+/// What is called with each receipt of a stream.
+pub type EachReceipt<'e> = dyn FnMut(&ReceiptRow) -> ControlFlow<()> + 'e;
 
 /// Window starts from `from_ms` (inclusive) to `to_ms` (exclusive); none is unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod architecture;
 mod daemon;
 mod draw;
 mod example;
+mod explain;
 mod faults;
 mod field;
 mod model;

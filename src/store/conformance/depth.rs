@@ -350,6 +350,11 @@ pub(super) fn every_batch_has_its_receipt(subject: &impl Subject) {
     assert_eq!((row.asked_by.as_deref(), row.windows_closed), (Some("ann"), 1));
     assert_eq!(row.reason.as_deref(), Some("spring cleaning"));
     assert_eq!(snapshot.receipt(second.batch + 1).unwrap(), None);
+    let all = receipts(&*snapshot, 0, usize::MAX);
+    let one_by_one = [first.batch, second.batch].map(|n| snapshot.receipt(n).unwrap().unwrap());
+    assert_eq!(all, one_by_one);
+    assert_eq!(receipts(&*snapshot, second.batch, usize::MAX), all[1..]);
+    assert_eq!(receipts(&*snapshot, 0, 1), all[..1]);
 }
 
 pub(super) fn an_id_is_remembered_within_the_horizon(subject: &impl Subject) {

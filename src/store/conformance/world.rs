@@ -205,6 +205,18 @@ impl Dump {
     }
 }
 
+/// The receipts from that batch on, at most so many.
+pub(crate) fn receipts(snapshot: &dyn Snapshot, from: u64, most: usize) -> Vec<ReceiptRow> {
+    let mut rows = Vec::new();
+    snapshot
+        .receipts(from, &mut |row| {
+            rows.push(row.clone());
+            go_on(rows.len() < most)
+        })
+        .unwrap();
+    rows
+}
+
 /// The windows in the span, at most so many.
 pub(crate) fn windows(
     snapshot: &dyn Snapshot,

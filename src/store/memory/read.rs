@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use crate::engine::Counts;
 use crate::engine::window::{self, WindowId};
 use crate::store::{
-    EachHeld, EachLate, EachMove, EachWindow, Error, EventRef, HeldRow, LateRow, PresenceRow,
-    Receipt, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span,
-    Summary, WindowRow,
+    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow, LateRow,
+    PresenceRow, Receipt, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,
+    Span, Summary, WindowRow,
 };
 
 use super::State;
@@ -164,6 +164,15 @@ impl Snapshot for MemorySnapshot {
                 ..row
             },
         }))
+    }
+
+    fn receipts(&self, from_batch: u64, each: &mut EachReceipt<'_>) -> Result<(), Error> {
+        for batch in self.state.receipts.range(from_batch..).map(|(batch, _)| *batch) {
+            if self.receipt(batch)?.is_some_and(|row| each(&row).is_break()) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn settled(&self, event: EventRef) -> Result<Option<SettledRow>, Error> {

@@ -9,9 +9,9 @@ use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::window::{self, WindowId};
 use crate::store::{
-    EachHeld, EachLate, EachMove, EachWindow, Error, EventRef, HeldRow, LateRow, PresenceRow,
-    ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary,
-    WindowRow,
+    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow, LateRow,
+    PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span,
+    Summary, WindowRow,
 };
 
 use super::Options;
@@ -255,6 +255,10 @@ impl Snapshot for SqliteSnapshot {
 
     fn receipt(&self, batch: u64) -> Result<Option<ReceiptRow>, Error> {
         self.read("receipts", |connection| receipts::of(connection, batch))
+    }
+
+    fn receipts(&self, from_batch: u64, each: &mut EachReceipt<'_>) -> Result<(), Error> {
+        self.read("receipts", |connection| receipts::each(connection, from_batch, each))
     }
 
     fn settled(&self, event: EventRef) -> Result<Option<SettledRow>, Error> {

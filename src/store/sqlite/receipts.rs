@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::engine::Counts;
 use crate::refusal::Other;
-use crate::store::{Committed, Delivery, Receipt, ReceiptRow, Refused};
+use crate::store::{Committed, Delivery, EachReceipt, Receipt, ReceiptRow, Refused};
 
 use super::head::counts;
 
@@ -76,27 +76,48 @@ pub(super) fn keep(
 
 /// The receipt of that batch.
 pub(super) fn of(connection: &Connection, batch: u64) -> rusqlite::Result<Option<ReceiptRow>> {
-    let sql = "SELECT kind, file, source, sha256, bytes, watermark_ms, windows_closed, \
+    let sql = "SELECT batch, kind, file, source, sha256, bytes, watermark_ms, windows_closed, \
                committed_at_ms, asked_by, reason, accepted, late, duplicate, future, expired \
                FROM batches WHERE batch = ?1";
-    let read = |row: &Row<'_>| {
-        let kind: String = row.get(0)?;
-        Ok(ReceiptRow {
-            batch,
-            act: (kind != EVENTS).then_some(kind),
-            file: row.get(1)?,
-            source: row.get(2)?,
-            sha256: row.get(3)?,
-            bytes: row.get(4)?,
-            watermark_ms: row.get(5)?,
-            windows_closed: row.get(6)?,
-            committed_at_ms: row.get(7)?,
-            asked_by: row.get(8)?,
-            reason: row.get(9)?,
-            counts: counts(row, 10)?,
-        })
-    };
-    connection.prepare_cached(sql)?.query_row(params![batch], read).optional()
+    connection.prepare_cached(sql)?.query_row(params![batch], receipt).optional()
+}
+
+fn receipt(row: &Row<'_>) -> rusqlite::Result<ReceiptRow> {
+    let kind: String = row.get(1)?;
+    Ok(ReceiptRow {
+        batch: row.get(0)?,
+        act: (kind != EVENTS).then_some(kind),
+        file: row.get(2)?,
+        source: row.get(3)?,
+        sha256: row.get(4)?,
+        bytes: row.get(5)?,
+        watermark_ms: row.get(6)?,
+        windows_closed: row.get(7)?,
+        committed_at_ms: row.get(8)?,
+        asked_by: row.get(9)?,
+        reason: row.get(10)?,
+        counts: counts(row, 11)?,
+    })
+}
+
+/// Each receipt from that batch on, in order, until told to stop.
+pub(super) fn each(
+    connection: &Connection,
+    from_batch: u64,
+    each: &mut EachReceipt<'_>,
+) -> rusqlite::Result<()> {
+    let sql = "SELECT batch, kind, file, source, sha256, bytes, watermark_ms, windows_closed, \
+               committed_at_ms, asked_by, reason, accepted, late, duplicate, future, expired \
+               FROM batches WHERE batch >= ?1 \
+               ORDER BY batch";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![from_batch])?;
+    while let Some(row) = rows.next()? {
+        if each(&receipt(row)?).is_break() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Adds to `other` the file and the source of its batch, while its receipt is kept.

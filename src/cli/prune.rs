@@ -1,0 +1,80 @@
+//! `prune`: retention now.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use serde_json::json;
+
+use super::args::Where;
+use super::report::snapshot;
+use super::{Exit, Failure, complain, results};
+use crate::clock::Clock;
+use crate::prune::{self, Removed};
+use crate::spool::Spool;
+use crate::store::Snapshot;
+
+pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
+    let retention = at.config()?.map(|config| config.retention).unwrap_or_default();
+    let mut store = at.open()?;
+    let now_ms = Clock::System.now_ms();
+    let mut go_on = || ControlFlow::Continue(());
+    // the files first: they are told by their receipts
+    let state = snapshot(at)?;
+    let summary = state.summary()?;
+    let removed = match retention.reports_days.is_some() || retention.done_days.is_some() {
+        true => prune::files(&state, &Spool::at(&at.spool()?), &retention, now_ms, &mut go_on)?,
+        false => Removed::default(),
+    };
+    drop(state);
+    let pruned =
+        prune::rows(&mut store, &retention, true, summary.watermark_ms, now_ms, &mut go_on)?;
+    let rows = [
+        ("ids", pruned.ids),
+        ("windows", pruned.windows),
+        ("revisions", pruned.revisions),
+        ("late", pruned.late),
+        ("moves", pruned.moves),
+        ("receipts", pruned.receipts),
+        ("refusals", pruned.refusals),
+        ("settled", pruned.settled),
+        ("presence", pruned.presence),
+        ("done_files", removed.done),
+        ("report_files", removed.reports),
+    ];
+    let mut out = results();
+    if at.json {
+        let mut line = serde_json::Map::new();
+        line.extend(rows.iter().map(|(name, count)| ((*name).to_owned(), json!(count))));
+        line.insert("done_files_without_receipt".to_owned(), json!(removed.unknown));
+        writeln!(out, "{}", json!(line))?;
+    } else {
+        let counts = rows.iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {count}")).collect();
+        let counts = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
+        writeln!(out, "removed {counts}")?;
+    }
+    out.flush()?;
+    if removed.unknown > 0 {
+        complain(&format!(
+            "files in done/ that are old enough but that no receipt of the store names, left \
+             there: {}",
+            removed.unknown
+        ));
+    }
+    if !prune::is_any(&summary.settings, &retention) {
+        complain(
+            "note: the store has no dedup_horizon_ms, and no [retention] was read: nothing is \
+             ever old; name a configuration with --config FILE",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+impl From<prune::Error> for Failure {
+    fn from(error: prune::Error) -> Failure {
+        match error {
+            prune::Error::Store(error) => Failure::from(error),
+            error @ prune::Error::File(..) => Failure::new(Exit::Failed, error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Retention while nothing else is to do: soon after the start, then at most once an hour. What
+//! goes wrong is logged, and stops nothing.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::drain::Drain;
+use crate::clock::Clock;
+use crate::prune;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Pruned, Snapshot, Store};
+
+/// How long after one turn the next one is due.
+const INTERVAL: Duration = Duration::from_secs(3600);
+
+/// The same after one that was cut short because there was work.
+const AFTER_CUT: Duration = Duration::from_secs(60);
+
+/// When retention was last seen to.
+#[derive(Debug)]
+pub(super) struct Retain {
+    due: Instant,
+    // W when the ids were last walked through: until it moves, no other is behind the horizon
+    walked_at_ms: Option<i64>,
+}
+
+impl Retain {
+    /// Due at the first pause.
+    pub(super) fn new() -> Retain {
+        Retain { due: Instant::now(), walked_at_ms: None }
+    }
+
+    /// Removes what is old, if it is time for that. `is_wanted` says whether somebody waits for
+    /// the worker: the turn ends early then.
+    pub(super) fn turn(
+        &mut self,
+        drain: &Drain,
+        store: &mut dyn Store,
+        is_wanted: &dyn Fn() -> bool,
+    ) {
+        let asked = drain.config.retention;
+        if Instant::now() < self.due || !prune::is_any(&store.settings(), &asked) {
+            return;
+        }
+        let mut is_cut = false;
+        let mut pace = || {
+            drain.shared.beat();
+            is_cut = drain.shared.stopping() || is_wanted();
+            if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let now_ms = Clock::System.now_ms();
+        let watermark_ms = match files(drain, now_ms, &mut pace) {
+            Ok(watermark_ms) => watermark_ms,
+            Err(text) => {
+                log::warn!("retention: {text}; next try in an hour");
+                self.due = Instant::now() + INTERVAL;
+                return;
+            }
+        };
+        let ids = self.walked_at_ms != Some(watermark_ms);
+        match prune::rows(store, &asked, ids, watermark_ms, now_ms, &mut pace) {
+            Ok(pruned) => {
+                // it comes first, and is never cut short
+                self.walked_at_ms = Some(watermark_ms);
+                match pruned == Pruned::default() {
+                    true => log::debug!("retention: nothing is old"),
+                    false => log::info!("retention: removed from the store: {pruned:?}"),
+                }
+            }
+            Err(error) => log::warn!("retention: {error}; next try in an hour"),
+        }
+        self.due = Instant::now() + if is_cut { AFTER_CUT } else { INTERVAL };
+    }
+}
+
+/// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
+fn files(drain: &Drain, now_ms: i64, pace: &mut prune::Pace<'_>) -> Result<i64, String> {
+    let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone())
+        .map_err(|error| error.to_string())?;
+    let watermark_ms = snapshot.summary().map_err(|error| error.to_string())?.watermark_ms;
+    match prune::files(&snapshot, &drain.spool, &drain.config.retention, now_ms, pace) {
+        Ok(removed) if removed.done + removed.reports > 0 => log::info!(
+            "retention: removed from done/: {} file(s), from reports/: {}",
+            removed.done,
+            removed.reports
+        ),
+        Ok(_) => {}
+        Err(error) => log::warn!("retention: {error}; next try in an hour"),
+    }
+    Ok(watermark_ms)
+}

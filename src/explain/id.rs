@@ -1,0 +1,292 @@
+//! Where one event came from, and what was decided of it.
+
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::{Came, Cause, Explainer};
+use crate::engine::settings::{LatePolicy, LateRule};
+use crate::engine::window;
+use crate::store::{Error, EventRef, MoveRow, RememberedRow, SettledRow, Span};
+
+/// What is known of an id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct IdAnswer {
+    /// The id.
+    pub id: String,
+    /// Whether it is remembered.
+    pub known: bool,
+    /// Ids of events that happened before this are no longer known, in milliseconds since the
+    /// epoch; none when all are.
+    pub forgets_before_ms: Option<i64>,
+    /// Where it came in first.
+    pub came: Option<Came>,
+    /// Its key; none where only its hash is kept.
+    pub key: Option<String>,
+    /// When it happened.
+    pub timestamp_ms: Option<i64>,
+    /// What it measured; none where only its hash is kept.
+    pub value: Option<i64>,
+    /// What was decided.
+    pub fate: Option<Fate>,
+}
+
+/// What was decided of an event, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fate {
+    /// `accepted`, `late`, `future` (it is held, or was and is discarded), or `unknown`: accepted
+    /// or late, which can no longer be told.
+    pub outcome: &'static str,
+    /// Where its window begins.
+    pub window_start_ms: i64,
+    /// Where its window ends: the first millisecond that is not in it.
+    pub window_end_ms: i64,
+    /// `open` or `final`.
+    pub window_state: &'static str,
+    /// W when it was judged late, while it is kept.
+    pub watermark_ms: Option<i64>,
+    /// What had closed its window before it came.
+    pub closed_by: Option<Cause>,
+    /// Whether it lies in the side output.
+    pub kept: bool,
+    /// The batch whose revision of the window it is part of.
+    pub applied_in: Option<u64>,
+    /// Whether it counts in its window; none when that can no longer be told.
+    pub counts: Option<bool>,
+    /// How far ahead of the clock of this moment it is, in milliseconds; only while it is held.
+    pub ahead_ms: Option<i64>,
+    /// How it stopped being held.
+    pub settled: Option<Settled>,
+}
+
+/// How an event stopped being held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settled {
+    /// `released` or `discarded`.
+    pub settlement: String,
+    /// The batch that did so.
+    pub batch: u64,
+    /// When, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// Who asked, while that is kept.
+    pub asked_by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// A late event that lies in the side output.
+pub(super) struct Aside {
+    pub(super) at: EventRef,
+    pub(super) source: String,
+    pub(super) watermark_ms: i64,
+    pub(super) applied_in: Option<u64>,
+}
+
+impl Explainer<'_> {
+    /// Where the event with that id came from, and what was decided.
+    ///
+    /// # Errors
+    /// When the store cannot answer.
+    pub fn id(&mut self, id: &str) -> Result<IdAnswer, Error> {
+        let horizon_ms = self.summary.settings.dedup_horizon_ms();
+        let forgets_before_ms = horizon_ms.map(|ms| self.summary.watermark_ms.saturating_sub(ms));
+        let nothing = IdAnswer {
+            id: id.to_owned(),
+            known: false,
+            forgets_before_ms: forgets_before_ms.filter(|ms| *ms > 0),
+            came: None,
+            key: None,
+            timestamp_ms: None,
+            value: None,
+            fate: None,
+        };
+        let Some(row) = self.snapshot.remembered(id)? else { return Ok(nothing) };
+        let (fate, own_source) = self.fate(id, &row)?;
+        let came = self.came(row.event, own_source)?;
+        Ok(IdAnswer {
+            known: true,
+            came: Some(came),
+            key: row.key,
+            timestamp_ms: Some(row.timestamp_ms),
+            value: row.value,
+            fate: Some(fate),
+            ..nothing
+        })
+    }
+
+    fn came(&mut self, event: EventRef, own_source: Option<String>) -> Result<Came, Error> {
+        let EventRef { batch, event_index } = event;
+        let Some(receipt) = self.snapshot.receipt(batch)? else {
+            return Ok(Came {
+                batch,
+                event_index,
+                file: None,
+                source: own_source,
+                received_at_ms: None,
+                path: None,
+                lost: None,
+                line: None,
+            });
+        };
+        let (found, lost) = match self.in_file(&receipt, event_index) {
+            Ok(found) => (Some(found), None),
+            Err(lost) => (None, Some(lost)),
+        };
+        let from_file =
+            found.as_ref().map(|event| event.source.clone().unwrap_or(receipt.source.clone()));
+        Ok(Came {
+            batch,
+            event_index,
+            received_at_ms: Some(receipt.committed_at_ms),
+            file: Some(receipt.file),
+            // without the file an event of its own source cannot be told from the others
+            source: own_source.or(from_file).or(Some(receipt.source)),
+            line: found.as_ref().map(|event| event.line),
+            path: found.map(|event| event.path),
+            lost,
+        })
+    }
+
+    /// What was decided, and whose event it is where the store itself knows.
+    fn fate(&mut self, id: &str, row: &RememberedRow) -> Result<(Fate, Option<String>), Error> {
+        let settings = self.summary.settings;
+        let start_ms = window::start_ms(row.timestamp_ms, settings.window_ms());
+        let end_ms = window::end_ms(start_ms, settings.window_ms());
+        let is_final = end_ms <= self.summary.watermark_ms;
+        let mut fate = Fate {
+            outcome: "accepted",
+            window_start_ms: start_ms,
+            window_end_ms: end_ms,
+            window_state: if is_final { "final" } else { "open" },
+            watermark_ms: None,
+            closed_by: None,
+            kept: false,
+            applied_in: None,
+            counts: Some(true),
+            ahead_ms: None,
+            settled: None,
+        };
+        if let Some(source) = self.held_source(row.event)? {
+            fate.outcome = "future";
+            fate.counts = Some(false);
+            fate.ahead_ms = Some(row.timestamp_ms.saturating_sub(self.now_ms));
+            return Ok((fate, Some(source)));
+        }
+        let settled = self.snapshot.settled(row.event)?;
+        let mut source = settled.as_ref().map(|settled| settled.source.clone());
+        fate.settled = settled.as_ref().map(|settled| self.settled(settled)).transpose()?;
+        if settled.as_ref().is_some_and(|settled| settled.settlement == "discarded") {
+            fate.outcome = "future";
+            fate.counts = Some(false);
+            return Ok((fate, source));
+        }
+        // what was released is judged, and if late kept, in the batch that released it
+        let released_in = settled.map(|settled| settled.settled_in);
+        let aside = self.aside(id, start_ms, row.event, released_in)?;
+        source = aside.as_ref().map(|aside| aside.source.clone()).or(source);
+        let at = match (&aside, released_in) {
+            (Some(aside), _) => aside.at,
+            (None, Some(batch)) => EventRef { batch, event_index: 0 },
+            (None, None) => row.event,
+        };
+        let closing = self.closing(end_ms)?;
+        let after = self.came_after(end_ms, closing.as_ref(), at)?;
+        match (&aside, after) {
+            (Some(_), _) | (None, Some(true)) => self.late(&mut fate, aside, at, closing)?,
+            (None, Some(false)) if !self.drops_unseen() => {}
+            (None, _) => {
+                fate.outcome = "unknown";
+                let counts = settings.late_policy() == LatePolicy::Correct;
+                fate.counts = counts.then_some(true);
+            }
+        }
+        Ok((fate, source))
+    }
+
+    fn late(
+        &mut self,
+        fate: &mut Fate,
+        aside: Option<Aside>,
+        at: EventRef,
+        closing: Option<MoveRow>,
+    ) -> Result<(), Error> {
+        let corrects = self.summary.settings.late_policy() == LatePolicy::Correct;
+        fate.outcome = "late";
+        fate.kept = aside.is_some();
+        fate.watermark_ms = aside.as_ref().map(|aside| aside.watermark_ms);
+        fate.applied_in = match &aside {
+            Some(aside) => aside.applied_in,
+            None => corrects.then_some(at.batch),
+        };
+        fate.counts = Some(fate.applied_in.is_some());
+        // by the stricter rule it can be late while its window is open
+        let before_it = match closing {
+            Some(moved) => {
+                let after = self.came_after(fate.window_end_ms, Some(&moved), at)?;
+                Some(moved).filter(|_| after == Some(true))
+            }
+            None => None,
+        };
+        fate.closed_by = before_it.map(|moved| self.cause(&moved)).transpose()?;
+        Ok(())
+    }
+
+    /// Whether an event can be late without leaving a trace while its window is open.
+    pub(super) fn drops_unseen(&self) -> bool {
+        let settings = &self.summary.settings;
+        settings.late_rule() == LateRule::Event && settings.late_policy() == LatePolicy::Drop
+    }
+
+    fn settled(&self, row: &SettledRow) -> Result<Settled, Error> {
+        let receipt = self.snapshot.receipt(row.settled_in)?;
+        Ok(Settled {
+            settlement: row.settlement.clone(),
+            batch: row.settled_in,
+            at_ms: row.at_ms,
+            asked_by: receipt.as_ref().and_then(|receipt| receipt.asked_by.clone()),
+            reason: receipt.and_then(|receipt| receipt.reason),
+        })
+    }
+
+    fn held_source(&self, event: EventRef) -> Result<Option<String>, Error> {
+        let mut source = None;
+        self.snapshot.held(&mut |row| {
+            if row.event == event {
+                source = Some(row.source.to_owned());
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(source)
+    }
+
+    /// The event in the side output, by where it came in or was released.
+    fn aside(
+        &self,
+        id: &str,
+        start_ms: i64,
+        event: EventRef,
+        released_in: Option<u64>,
+    ) -> Result<Option<Aside>, Error> {
+        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+        let mut found = None;
+        self.snapshot.late(span, &mut |row| {
+            let at = EventRef { batch: row.batch, event_index: row.event_index };
+            let is_it = match released_in {
+                Some(batch) => row.batch == batch && row.id == id,
+                None => at == event,
+            };
+            if !is_it {
+                return ControlFlow::Continue(());
+            }
+            found = Some(Aside {
+                at,
+                source: row.source.to_owned(),
+                watermark_ms: row.watermark_ms,
+                applied_in: row.applied_in,
+            });
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+}

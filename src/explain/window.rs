@@ -1,0 +1,431 @@
+//! What a window is made of, what closed it, and what came after.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::{Cause, Explainer};
+use crate::archive::Lost;
+use crate::engine::settings::LatePolicy;
+use crate::engine::totals::Totals;
+use crate::engine::window::{self, WindowId};
+use crate::event::Event;
+use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Span};
+
+/// What is known of a window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WindowAnswer {
+    /// Its key.
+    pub key: String,
+    /// Where it begins, in milliseconds since the epoch.
+    pub window_start_ms: i64,
+    /// Where it ends: the first millisecond that is not in it.
+    pub window_end_ms: i64,
+    /// `open`, `final` or `corrected`.
+    pub state: &'static str,
+    /// How often it was corrected.
+    pub revision: u64,
+    /// What it holds; none when only late events came for it.
+    pub totals: Option<Made>,
+    /// What it held before each correction, oldest first.
+    pub revisions: Vec<Revision>,
+    /// What made it final. None while it is open, and when nothing was in it then or the note was
+    /// removed.
+    pub closed_by: Option<Cause>,
+    /// The sources that keep it open.
+    pub waiting_for: Vec<Waiting>,
+    /// The late events of it that are kept.
+    pub late: Vec<LateOne>,
+    /// The files in done/ that it was counted from.
+    pub files: Vec<Part>,
+    /// What each source brought, as far as found.
+    pub sources: BTreeMap<String, Made>,
+    /// Files that may have brought something, but are not there to be read.
+    pub missing: Vec<Missing>,
+    /// What was found in the files.
+    pub found: Made,
+    /// Its totals less what was found.
+    pub difference: Made,
+    /// Found, but accepted or dropped as late, which can no longer be told: not in `found`.
+    pub unsure: Made,
+    /// Found, but their ids are no longer known: not in `found`.
+    pub forgotten: Made,
+}
+
+/// A count and a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "described above")]
+pub struct Made {
+    pub count: i128,
+    pub sum: i128,
+}
+
+impl Made {
+    fn add(&mut self, value: i64) {
+        self.count += 1;
+        self.sum += i128::from(value);
+    }
+
+    fn less(self, other: Made) -> Made {
+        Made { count: self.count - other.count, sum: self.sum - other.sum }
+    }
+}
+
+impl From<Totals> for Made {
+    fn from(totals: Totals) -> Made {
+        Made { count: totals.count.into(), sum: totals.sum.into() }
+    }
+}
+
+/// What a window held before it was corrected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "as in a report")]
+pub struct Revision {
+    pub revision: u64,
+    pub count: i64,
+    pub sum: i64,
+    pub min: i64,
+    pub max: i64,
+    /// The batch that corrected it.
+    pub corrected_in: u64,
+    /// The file of that batch, or the act that it was, while its receipt is kept.
+    pub corrected_by: Option<String>,
+}
+
+/// A source that keeps a window open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// Its name.
+    pub source: String,
+    /// How far it has come; none while it has sent nothing that counts.
+    pub watermark_ms: Option<i64>,
+    /// Since when nothing came from it: its last batch, or when it was declared or came back.
+    pub since_ms: Option<i64>,
+}
+
+/// A late event that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "as in a report")]
+pub struct LateOne {
+    pub id: String,
+    pub timestamp_ms: i64,
+    pub value: i64,
+    pub watermark_ms: i64,
+    pub source: String,
+    pub batch: u64,
+    pub event_index: u64,
+    /// The batch whose revision it is part of.
+    pub applied_in: Option<u64>,
+}
+
+/// What one file brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The batch.
+    pub batch: u64,
+    /// Its file, as shown.
+    pub file: String,
+    /// Where it lies now.
+    pub path: String,
+    /// What of it counts in the window.
+    #[serde(flatten)]
+    pub made: Made,
+}
+
+/// A file that is not there to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// The batch.
+    pub batch: u64,
+    /// Its file, as shown.
+    pub file: String,
+    /// Why.
+    pub why: Lost,
+}
+
+/// What tells whether an event counts in the window.
+struct Judging {
+    key: String,
+    start_ms: i64,
+    end_ms: i64,
+    closing: Option<MoveRow>,
+    aside: HashMap<EventRef, Option<u64>>,
+    // late ones that were released, by the batch that released them and their id
+    released: HashMap<(u64, String), Option<u64>>,
+    // batches that brought late events which were applied
+    applied: HashSet<u64>,
+    held: HashSet<EventRef>,
+}
+
+/// Whether an event counts.
+enum Counts {
+    Yes,
+    No,
+    Unsure,
+}
+
+impl Explainer<'_> {
+    /// What the window of that key that begins there is made of; none when nothing ever came for
+    /// it, or it was removed. Reads the files in done/ that may have brought something for it.
+    ///
+    /// # Errors
+    /// When the store cannot answer.
+    pub fn window(&mut self, key: &str, start_ms: i64) -> Result<Option<WindowAnswer>, Error> {
+        let settings = self.summary.settings;
+        let end_ms = window::end_ms(start_ms, settings.window_ms());
+        let mut held = None;
+        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+        self.snapshot.windows(span, &mut |row| {
+            if row.key != key {
+                return ControlFlow::Continue(());
+            }
+            held = Some((row.totals, row.revision));
+            ControlFlow::Break(())
+        })?;
+        let late = self.late_of(key, span)?;
+        if held.is_none() && late.is_empty() {
+            return Ok(None);
+        }
+        let totals = held.map(|(totals, _)| totals);
+        let revision = held.map_or(0, |(_, revision)| revision);
+        let is_final = end_ms <= self.summary.watermark_ms;
+        let closing = self.closing(end_ms)?;
+        let mut answer = WindowAnswer {
+            key: key.to_owned(),
+            window_start_ms: start_ms,
+            window_end_ms: end_ms,
+            state: match (is_final, revision) {
+                (false, _) => "open",
+                (true, 0) => "final",
+                (true, _) => "corrected",
+            },
+            revision,
+            totals: totals.map(Made::from),
+            revisions: self.revisions(WindowId { start_ms, key })?,
+            closed_by: closing.map(|moved| self.cause(&moved)).transpose()?,
+            waiting_for: if is_final { Vec::new() } else { self.waiting_for(end_ms)? },
+            late,
+            files: Vec::new(),
+            sources: BTreeMap::new(),
+            missing: Vec::new(),
+            found: Made::default(),
+            difference: Made::default(),
+            unsure: Made::default(),
+            forgotten: Made::default(),
+        };
+        let judging = self.judging(&answer, closing)?;
+        self.walk(&judging, &mut answer)?;
+        answer.difference = answer.totals.unwrap_or_default().less(answer.found);
+        Ok(Some(answer))
+    }
+
+    fn late_of(&self, key: &str, span: Span) -> Result<Vec<LateOne>, Error> {
+        let mut late = Vec::new();
+        self.snapshot.late(span, &mut |row| {
+            if row.key == key {
+                late.push(LateOne {
+                    id: row.id.to_owned(),
+                    timestamp_ms: row.timestamp_ms,
+                    value: row.value,
+                    watermark_ms: row.watermark_ms,
+                    source: row.source.to_owned(),
+                    batch: row.batch,
+                    event_index: row.event_index,
+                    applied_in: row.applied_in,
+                });
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(late)
+    }
+
+    fn revisions(&self, id: WindowId<'_>) -> Result<Vec<Revision>, Error> {
+        let rows = self.snapshot.revisions(id)?;
+        let named = rows.into_iter().map(|row| {
+            let Totals { count, sum, min, max } = row.totals;
+            let (revision, corrected_in) = (row.revision, row.corrected_in);
+            let receipt = self.snapshot.receipt(corrected_in)?;
+            let corrected_by = receipt.map(|receipt| receipt.act.unwrap_or(receipt.file));
+            Ok(Revision { revision, count, sum, min, max, corrected_in, corrected_by })
+        });
+        named.collect()
+    }
+
+    fn waiting_for(&self, end_ms: i64) -> Result<Vec<Waiting>, Error> {
+        let lateness_ms = self.summary.settings.lateness_ms();
+        let sources = self.snapshot.sources()?.into_iter().filter(|row| !row.idle);
+        let waiting = sources.filter_map(|row| {
+            let watermark_ms = row.max_timestamp_ms.map(|ms| ms.saturating_sub(lateness_ms));
+            let holds = watermark_ms.map_or(row.declared, |watermark_ms| watermark_ms < end_ms);
+            let since_ms = row.last_batch_at_ms.max(row.presence_since_ms);
+            holds.then_some(Waiting { source: row.source, watermark_ms, since_ms })
+        });
+        Ok(waiting.collect())
+    }
+
+    fn judging(&self, answer: &WindowAnswer, closing: Option<MoveRow>) -> Result<Judging, Error> {
+        let mut judging = Judging {
+            key: answer.key.clone(),
+            start_ms: answer.window_start_ms,
+            end_ms: answer.window_end_ms,
+            closing,
+            aside: HashMap::new(),
+            released: HashMap::new(),
+            applied: HashSet::new(),
+            held: HashSet::new(),
+        };
+        for late in &answer.late {
+            let at = EventRef { batch: late.batch, event_index: late.event_index };
+            judging.aside.insert(at, late.applied_in);
+            judging.released.insert((late.batch, late.id.clone()), late.applied_in);
+            if late.applied_in.is_some() {
+                judging.applied.insert(late.batch);
+            }
+        }
+        self.snapshot.held(&mut |row| {
+            if judging.is_of(row.key, row.timestamp_ms) {
+                judging.held.insert(row.event);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(judging)
+    }
+
+    /// Reads each file that may have brought something.
+    fn walk(&mut self, judging: &Judging, answer: &mut WindowAnswer) -> Result<(), Error> {
+        let snapshot = self.snapshot;
+        let mut failed = None;
+        snapshot.receipts(0, &mut |receipt| {
+            if !self.may_bring(judging, receipt) {
+                return ControlFlow::Continue(());
+            }
+            match self.read(judging, receipt, answer) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn may_bring(&self, judging: &Judging, receipt: &ReceiptRow) -> bool {
+        let counts = &receipt.counts;
+        let corrects = self.summary.settings.late_policy() == LatePolicy::Correct;
+        let in_time = judging.closing.is_none_or(|moved| receipt.batch <= moved.batch);
+        receipt.act.is_none()
+            && ((in_time && counts.accepted > 0)
+                || counts.future > 0
+                || (corrects && counts.late > 0)
+                || judging.applied.contains(&receipt.batch))
+    }
+
+    fn read(
+        &mut self,
+        judging: &Judging,
+        receipt: &ReceiptRow,
+        answer: &mut WindowAnswer,
+    ) -> Result<(), Error> {
+        let (batch, file) = (receipt.batch, receipt.file.clone());
+        let mut found = match self.archive.find(receipt) {
+            Ok(found) => found,
+            Err(why) => {
+                answer.missing.push(Missing { batch, file, why });
+                return Ok(());
+            }
+        };
+        let (mut made, mut unsure, mut forgotten) = <(Made, Made, Made)>::default();
+        let mut sources: BTreeMap<String, Made> = BTreeMap::new();
+        let mut failed = None;
+        let read = self.archive.events(&mut found, &mut |event_index, event| {
+            if !judging.is_of(event.key, event.timestamp_ms) {
+                return ControlFlow::Continue(());
+            }
+            match self.counts(judging, receipt, event_index, event) {
+                Ok(None) => forgotten.add(event.value),
+                Ok(Some(Counts::Unsure)) => unsure.add(event.value),
+                Ok(Some(Counts::No)) => {}
+                Ok(Some(Counts::Yes)) => {
+                    made.add(event.value);
+                    let source = event.source.unwrap_or(&receipt.source);
+                    sources.entry(source.to_owned()).or_default().add(event.value);
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if let Err(why) = read {
+            answer.missing.push(Missing { batch, file, why });
+            return Ok(());
+        }
+        for (source, more) in sources {
+            plus(answer.sources.entry(source).or_default(), more);
+        }
+        plus(&mut answer.found, made);
+        plus(&mut answer.unsure, unsure);
+        plus(&mut answer.forgotten, forgotten);
+        if made.count > 0 {
+            let path = crate::spool::name::shown(found.path.as_os_str().as_encoded_bytes());
+            answer.files.push(Part { batch, file, path, made });
+        }
+        Ok(())
+    }
+
+    /// Whether the event counts in the window; none when its id is no longer known.
+    fn counts(
+        &self,
+        judging: &Judging,
+        receipt: &ReceiptRow,
+        event_index: u64,
+        event: &Event<'_>,
+    ) -> Result<Option<Counts>, Error> {
+        let at = EventRef { batch: receipt.batch, event_index };
+        let Some(known) = self.snapshot.remembered(event.id)? else { return Ok(None) };
+        if known.event != at || judging.held.contains(&at) {
+            return Ok(Some(Counts::No));
+        }
+        let settled = match receipt.counts.future {
+            0 => None,
+            _ => self.snapshot.settled(at)?,
+        };
+        let (judged_at, aside) = match &settled {
+            Some(settled) if settled.settlement == "discarded" => return Ok(Some(Counts::No)),
+            Some(settled) => {
+                let aside = judging.released.get(&(settled.settled_in, event.id.to_owned()));
+                (EventRef { batch: settled.settled_in, event_index: 0 }, aside)
+            }
+            None => (at, judging.aside.get(&at)),
+        };
+        if let Some(applied_in) = aside {
+            return Ok(Some(if applied_in.is_some() { Counts::Yes } else { Counts::No }));
+        }
+        if self.summary.settings.late_policy() == LatePolicy::Correct {
+            return Ok(Some(Counts::Yes));
+        }
+        let after = self.came_after(judging.end_ms, judging.closing.as_ref(), judged_at)?;
+        Ok(Some(match after {
+            Some(true) => Counts::No,
+            Some(false) if !self.drops_unseen() => Counts::Yes,
+            _ => Counts::Unsure,
+        }))
+    }
+}
+
+impl Judging {
+    fn is_of(&self, key: &str, timestamp_ms: i64) -> bool {
+        key == self.key && (self.start_ms..self.end_ms).contains(&timestamp_ms)
+    }
+}
+
+fn plus(to: &mut Made, more: Made) {
+    to.count += more.count;
+    to.sum += more.sum;
+}
