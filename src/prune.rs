@@ -15,13 +15,10 @@ use std::path::{Path, PathBuf};
 use crate::archive::Archive;
 use crate::config;
 use crate::spool::{Entry, Spool, name};
-use crate::store::{self, Pruned, Retention, Snapshot, Store};
+use crate::store::{self, Pace, Pruned, Retention, Snapshot, Store};
 
 /// The milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
-
-/// Asked between the steps; a break ends the work early, and what was removed stays so.
-pub type Pace<'p> = dyn FnMut() -> ControlFlow<()> + 'p;
 
 /// What was removed from the folders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +64,7 @@ pub fn rows(
     ];
     let mut all = Pruned::default();
     for step in steps.iter().filter(|step| **step != nothing) {
-        add(&mut all, &store.prune(step)?);
+        add(&mut all, &store.prune_paced(step, pace)?);
         if pace().is_break() {
             break;
         }

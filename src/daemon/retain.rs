@@ -8,7 +8,7 @@ use super::drain::Drain;
 use crate::clock::Clock;
 use crate::prune;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Pruned, Snapshot, Store};
+use crate::store::{Pace, Pruned, Snapshot, Store};
 
 /// How long after one turn the next one is due.
 const INTERVAL: Duration = Duration::from_secs(3600);
@@ -45,8 +45,9 @@ impl Retain {
         let mut is_cut = false;
         let mut pace = || {
             drain.shared.beat();
-            is_cut = drain.shared.stopping() || is_wanted();
-            if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let is_enough = drain.shared.stopping() || is_wanted();
+            is_cut |= is_enough;
+            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let now_ms = Clock::System.now_ms();
         let watermark_ms = match files(drain, now_ms, &mut pace) {
@@ -60,8 +61,9 @@ impl Retain {
         let ids = self.walked_at_ms != Some(watermark_ms);
         match prune::rows(store, &asked, ids, watermark_ms, now_ms, &mut pace) {
             Ok(pruned) => {
-                // it comes first, and is never cut short
-                self.walked_at_ms = Some(watermark_ms);
+                if !is_cut {
+                    self.walked_at_ms = Some(watermark_ms);
+                }
                 match pruned == Pruned::default() {
                     true => log::debug!("retention: nothing is old"),
                     false => log::info!("retention: removed from the store: {pruned:?}"),
@@ -74,7 +76,7 @@ impl Retain {
 }
 
 /// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
-fn files(drain: &Drain, now_ms: i64, pace: &mut prune::Pace<'_>) -> Result<i64, String> {
+fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>) -> Result<i64, String> {
     let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone())
         .map_err(|error| error.to_string())?;
     let watermark_ms = snapshot.summary().map_err(|error| error.to_string())?.watermark_ms;

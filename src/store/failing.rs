@@ -8,8 +8,8 @@ use crate::engine::{Changes, Fact, Progress, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::Other;
 use crate::store::{
-    Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pruned, Receipt, Refused, Retention,
-    Settlement, Store,
+    Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
+    Retention, Settlement, Store,
 };
 
 /// How a call fails.
@@ -125,9 +125,9 @@ impl<S: Store> Store for FailingStore<S> {
         self.inner.record_refusal(refused)
     }
 
-    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+    fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {
         self.plan.pass()?;
-        self.inner.prune(what)
+        self.inner.prune_paced(what, pace)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod sqlite;
 
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
 use rustix::rand::GetRandomFlags;
 
@@ -50,8 +51,20 @@ pub trait Store {
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
-    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error>;
+    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+        self.prune_paced(what, &mut || ControlFlow::Continue(()))
+    }
+
+    /// The same, asking between the transactions whether to go on. What is cut short goes on where
+    /// it stopped when it is asked for again.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error>;
 }
+
+/// Asked between the steps of long work; a break ends it early, and what was done stays so.
+pub type Pace<'p> = dyn FnMut() -> ControlFlow<()> + 'p;
 
 /// The most events that [`Batch::kept`] gives at once.
 pub const KEPT_AT_ONCE: usize = 1000;

@@ -12,8 +12,8 @@ use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::store::{
-    Begun, Committed, Delivery, Error, EventRef, MoveRow, PresenceRow, Pruned, Receipt, Refused,
-    Retention, RevisionRow, SettledRow, SourceRow, Store,
+    Begun, Committed, Delivery, Error, EventRef, MoveRow, Pace, PresenceRow, Pruned, Receipt,
+    Refused, Retention, RevisionRow, SettledRow, SourceRow, Store,
 };
 use batch::MemoryBatch;
 pub use read::MemorySnapshot;
@@ -166,7 +166,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
+    fn prune_paced(&mut self, what: &Retention, _: &mut Pace<'_>) -> Result<Pruned, Error> {
         Ok(prune::prune(&mut self.state, what, self.clock.now_ms()))
     }
 }

@@ -27,7 +27,7 @@ pub use read::SqliteSnapshot;
 use crate::clock::Clock;
 use crate::engine::settings::Settings;
 use crate::store::retention::{Bounds, Moment};
-use crate::store::{Begun, Delivery, Error, Pruned, Refused, Retention, Store};
+use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Store};
 use batch::SqliteBatch;
 use fault::fault;
 use head::Head;
@@ -83,6 +83,8 @@ pub struct SqliteStore {
     log_bytes: u64,
     /// How many rows retention looks at or removes in one transaction.
     prune_rows: usize,
+    /// Up to which id the ledger was walked when that was cut short.
+    prune_behind: Vec<u8>,
     /// The fate of a commit is unknown: what recovery finds must be settled first.
     in_doubt: bool,
     /// The refusal whose commit has an unknown fate.
@@ -126,6 +128,7 @@ impl SqliteStore {
             file: FileId::of(path),
             log_bytes: connect::LOG_BYTES,
             prune_rows: prune::ROWS_AT_ONCE,
+            prune_behind: Vec::new(),
             in_doubt: false,
             refusal_in_doubt: None,
         })
@@ -344,8 +347,8 @@ impl Store for SqliteStore {
         ended
     }
 
-    fn prune(&mut self, what: &Retention) -> Result<Pruned, Error> {
-        prune::prune(self, what)
+    fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {
+        prune::prune(self, what, pace)
     }
 }
 

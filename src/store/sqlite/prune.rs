@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 
 use crate::engine::window;
 use crate::store::retention::{Bounds, ReceiptBound};
-use crate::store::{Error, Pruned, Retention};
+use crate::store::{Error, Pace, Pruned, Retention};
 
 use super::{SqliteStore, head};
 
@@ -13,25 +13,34 @@ use super::{SqliteStore, head};
 pub(super) const ROWS_AT_ONCE: usize = 5000;
 
 /// Removes what is asked, as far as it may go.
-pub(super) fn prune(store: &mut SqliteStore, what: &Retention) -> Result<Pruned, Error> {
+pub(super) fn prune(
+    store: &mut SqliteStore,
+    what: &Retention,
+    pace: &mut Pace<'_>,
+) -> Result<Pruned, Error> {
     let bounds = store.retention_bounds(what)?;
     let mut pruned = Pruned::default();
-    ids(store, &bounds, &mut pruned)?;
+    ids(store, &bounds, &mut pruned, pace)?;
     // late events keep their windows, and windows the moves that closed them
-    late(store, &bounds, &mut pruned)?;
-    windows(store, &bounds, &mut pruned)?;
-    moves(store, &bounds, &mut pruned)?;
+    late(store, &bounds, &mut pruned, pace)?;
+    windows(store, &bounds, &mut pruned, pace)?;
+    moves(store, &bounds, &mut pruned, pace)?;
     if let Some(bound) = bounds.receipts {
-        receipts(store, bound, &mut pruned)?;
-        notes(store, bound, &mut pruned)?;
+        receipts(store, bound, &mut pruned, pace)?;
+        notes(store, bound, &mut pruned, pace)?;
     }
     Ok(pruned)
 }
 
 /// The tree is walked from end to end, without an index that each ingested event would pay for.
-fn ids(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result<(), Error> {
+fn ids(
+    store: &mut SqliteStore,
+    bounds: &Bounds,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
     let Some(from_ms) = bounds.ids_from_ms else { return Ok(()) };
-    let mut behind: Vec<u8> = Vec::new();
+    let mut behind = std::mem::take(&mut store.prune_behind);
     loop {
         let limit = store.prune_rows as u64;
         let last = store.transact("remove forgotten ids", |connection| {
@@ -52,10 +61,19 @@ fn ids(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result<
         let Some((last, gone)) = last else { return Ok(()) };
         pruned.ids += gone as u64;
         behind = last;
+        if pace().is_break() {
+            store.prune_behind = behind;
+            return Ok(());
+        }
     }
 }
 
-fn late(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result<(), Error> {
+fn late(
+    store: &mut SqliteStore,
+    bounds: &Bounds,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
     let Some(from_ms) = bounds.late_from_ms else { return Ok(()) };
     loop {
         let limit = store.prune_rows;
@@ -81,7 +99,7 @@ fn late(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result
             Ok(found.len())
         })?;
         pruned.late += gone as u64;
-        if gone < limit {
+        if gone < limit || pace().is_break() {
             return Ok(());
         }
     }
@@ -90,7 +108,12 @@ fn late(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result
 /// A window that was looked at: whether it is corrected, and whether late events wait for it.
 type Looked = (i64, String, bool, bool);
 
-fn windows(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result<(), Error> {
+fn windows(
+    store: &mut SqliteStore,
+    bounds: &Bounds,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
     let Some(from_ms) = bounds.windows_from_ms else { return Ok(()) };
     let mut behind = (-1, String::new());
     loop {
@@ -114,7 +137,7 @@ fn windows(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Res
             })?;
         pruned.windows += windows;
         pruned.revisions += revisions;
-        let more = looked.len() == limit;
+        let more = looked.len() == limit && pace().is_continue();
         match looked.into_iter().next_back() {
             Some((start_ms, key, _, _)) if more => behind = (start_ms, key),
             _ => return Ok(()),
@@ -146,20 +169,31 @@ fn remove_windows(connection: &Connection, looked: &[Looked]) -> rusqlite::Resul
     Ok((windows, revisions))
 }
 
-fn moves(store: &mut SqliteStore, bounds: &Bounds, pruned: &mut Pruned) -> Result<(), Error> {
+fn moves(
+    store: &mut SqliteStore,
+    bounds: &Bounds,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
     let Some(asked_ms) = bounds.moves_from_ms else { return Ok(()) };
     let window_ms = store.settings.window_ms();
-    remove(store, "remove old moves of the watermark", &mut pruned.moves, |connection, limit| {
-        let oldest_ms: Option<i64> =
-            connection.query_row("SELECT MIN(start_ms) FROM windows", [], |row| row.get(0))?;
-        let oldest_ms = oldest_ms.map_or(i64::MAX, |ms| window::end_ms(ms, window_ms));
-        connection
-            .prepare_cached(
-                "DELETE FROM moves WHERE to_ms IN \
+    remove(
+        store,
+        "remove old moves of the watermark",
+        &mut pruned.moves,
+        pace,
+        |connection, limit| {
+            let oldest_ms: Option<i64> =
+                connection.query_row("SELECT MIN(start_ms) FROM windows", [], |row| row.get(0))?;
+            let oldest_ms = oldest_ms.map_or(i64::MAX, |ms| window::end_ms(ms, window_ms));
+            connection
+                .prepare_cached(
+                    "DELETE FROM moves WHERE to_ms IN \
                  (SELECT to_ms FROM moves WHERE to_ms < ?1 ORDER BY to_ms LIMIT ?2)",
-            )?
-            .execute(params![asked_ms.min(oldest_ms), limit])
-    })
+                )?
+                .execute(params![asked_ms.min(oldest_ms), limit])
+        },
+    )
 }
 
 /// From the oldest on, up to the first stretch in which none is old enough.
@@ -167,6 +201,7 @@ fn receipts(
     store: &mut SqliteStore,
     bound: ReceiptBound,
     pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
 ) -> Result<(), Error> {
     let mut behind = 0;
     loop {
@@ -187,13 +222,18 @@ fn receipts(
         })?;
         pruned.receipts += gone as u64;
         match last {
-            Some(last) if gone > 0 => behind = last,
+            Some(last) if gone > 0 && pace().is_continue() => behind = last,
             _ => return Ok(()),
         }
     }
 }
 
-fn notes(store: &mut SqliteStore, bound: ReceiptBound, pruned: &mut Pruned) -> Result<(), Error> {
+fn notes(
+    store: &mut SqliteStore,
+    bound: ReceiptBound,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
     let from_ms = bound.notes_from_ms;
     for (doing, count, sql) in [
         (
@@ -216,7 +256,7 @@ fn notes(store: &mut SqliteStore, bound: ReceiptBound, pruned: &mut Pruned) -> R
              FROM presence WHERE at_ms < ?1 ORDER BY batch, ordinal LIMIT ?2)",
         ),
     ] {
-        remove(store, doing, count, |connection, limit| {
+        remove(store, doing, count, pace, |connection, limit| {
             connection.prepare_cached(sql)?.execute(params![from_ms, limit])
         })?;
     }
@@ -228,13 +268,14 @@ fn remove(
     store: &mut SqliteStore,
     doing: &str,
     count: &mut u64,
+    pace: &mut Pace<'_>,
     mut some: impl FnMut(&Connection, u64) -> rusqlite::Result<usize>,
 ) -> Result<(), Error> {
     loop {
         let limit = store.prune_rows;
         let gone = store.transact(doing, |connection| some(connection, limit as u64))?;
         *count += gone as u64;
-        if gone < limit {
+        if gone < limit || pace().is_break() {
             return Ok(());
         }
     }

@@ -1,5 +1,7 @@
 //! Retention in a file: in bounded transactions, with freed pages used again.
 
+use std::ops::ControlFlow;
+
 use rusqlite::Connection;
 
 use super::*;
@@ -82,6 +84,30 @@ fn others_get_their_turn_in_between() {
     let rest = store.prune(&ALL).unwrap();
     assert_eq!(rest.windows as usize + 20, 18 * 20, "the last two are open");
     assert_eq!(rest.ids, 16 * 20);
+}
+
+#[test]
+fn what_is_cut_short_goes_on_where_it_stopped() {
+    let files = Files::new();
+    let mut store = files.make(settings().with_dedup_horizon_ms(Some(3000)).unwrap());
+    (1..=20).for_each(|number| {
+        deliver(&mut store, number, &second(number));
+    });
+    store.prune_rows = 10;
+    let mut steps = 0;
+    let mut ids = 0;
+    while ids < 16 * 20 {
+        let mut asked = 0;
+        let mut after_two = || {
+            asked += 1;
+            if asked == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let ledger = Retention { ledger: true, ..Retention::default() };
+        ids += store.prune_paced(&ledger, &mut after_two).unwrap().ids;
+        steps += 1;
+        assert!(steps <= 20 * 20 / 20 + 1, "{ids} ids are gone after {steps} turns");
+    }
+    assert_eq!(ids, 16 * 20);
 }
 
 #[test]
