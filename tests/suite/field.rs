@@ -1,7 +1,8 @@
-//! Cases from the field that need files of other than text, or the daemon's folders.
+//! Cases from the field that need other files than text, the daemon's folders, or the time of day.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -187,4 +188,83 @@ fn a_closed_pipe_ends_a_command_quietly() {
         assert!(!line.is_empty(), "{args:?}");
         assert_eq!((status.code(), said.as_str()), (Some(0), ""), "{args:?}");
     }
+}
+
+/// Case 68: one clock that is a day ahead does not make everybody else late.
+#[test]
+fn one_event_far_ahead_is_held_and_ten_minutes_of_others_count() {
+    const MINUTE_MS: i64 = 60_000;
+    let world = World::new();
+    world.init(MINUTE_MS, 5000, &["--max-future-ms", "300000"]);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let begin_ms = now_ms / MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS;
+    let ahead = Event::new("ahead", "k", now_ms + 24 * 60 * MINUTE_MS + 1, 1_000_000);
+    let first = Event::new("first", "k", begin_ms, 1);
+    world.drop_in("00-mixed.ndjson", ndjson(&[ahead, first]));
+    for minute in 0..10 {
+        let seconds = minute * 60..(minute + 1) * 60;
+        let event = |n: i64| Event::new(format!("e{n}"), "k", begin_ms + n * 1000, 1);
+        let events: Vec<Event> = seconds.map(event).collect();
+        world.drop_in(format!("{:02}.ndjson", 1 + minute), ndjson(&events));
+    }
+    world.drain().ok();
+    let report = world.report();
+    let totals = &report["totals"];
+    assert_eq!((&totals["accepted"], &totals["future"]), (&601.into(), &1.into()), "{totals}");
+    assert_eq!((&totals["late"], &totals["held"]), (&0.into(), &1.into()), "{totals}");
+    assert_eq!(report["watermark_ms"], begin_ms + 599_000 - 5000);
+    let windows = report["windows"].as_array().unwrap();
+    let counts: Vec<_> = windows.iter().map(|window| window["count"].as_i64().unwrap()).collect();
+    assert_eq!(counts, [61, 60, 60, 60, 60, 60, 60, 60, 60, 60]);
+    let held = world.run(&["held", "--json"]).ok().json();
+    assert_eq!(held["held"][0]["id"], "ahead", "{held}");
+}
+
+/// Cases 97 and 98: a period that is closed by hand within the lateness is closed once, however
+/// often it is asked for and whoever is restarted; what it cut off is shown.
+#[test]
+fn closing_by_hand_again_and_again_closes_once_and_shows_what_it_cut_off() {
+    let world = World::with_store(1000, 5000);
+    world.drop_in("1.ndjson", ndjson(&events("a", 150)));
+    world.drain().ok();
+    let mut closed = Vec::new();
+    let mut earlier = None;
+    for _ in 0..4 {
+        let daemon = world.daemon();
+        let answer = world.run(&["advance", "1000", "--json"]).ok().json();
+        closed.push(answer["windows_closed"].as_u64().unwrap());
+        let report = world.report();
+        let state = (report["windows"].clone(), report["watermark_ms"].clone());
+        assert_eq!(*earlier.get_or_insert_with(|| state.clone()), state);
+        daemon.kill();
+    }
+    assert_eq!(closed, [1, 0, 0, 0]);
+    let lines = |report: &serde_json::Value| -> Vec<(i64, String, i64)> {
+        let windows = report["windows"].as_array().unwrap().iter();
+        let line = |window: &serde_json::Value| {
+            let state = window["state"].as_str().unwrap().to_owned();
+            (window["window_start_ms"].as_i64().unwrap(), state, window["count"].as_i64().unwrap())
+        };
+        windows.map(line).collect()
+    };
+    let expected = [(0, "final".to_owned(), 100), (1000, "open".to_owned(), 50)];
+    assert_eq!(lines(&world.report()), expected);
+
+    // within the lateness still, by which they would be on time
+    let on_time: Vec<_> =
+        (0..7).map(|n| Event::new(format!("b{n}"), "k", 990 + n * 2, 1)).collect();
+    world.drop_in("2.ndjson", ndjson(&on_time));
+    world.drain().ok();
+    let report = world.report();
+    let expected = [(0, "final".to_owned(), 100), (1000, "open".to_owned(), 52)];
+    assert_eq!(lines(&report), expected);
+    let late: Vec<_> = report["late"].as_array().unwrap().iter().map(|row| &row["id"]).collect();
+    assert_eq!(late, ["b0", "b1", "b2", "b3", "b4"]);
+    assert_eq!(report["totals"]["late"], 5);
+    let told = world.run(&["explain", "--id", "b0", "--json"]).ok().json();
+    assert_eq!(told["fate"]["outcome"], "late", "{told}");
+    assert_eq!(told["fate"]["closed_by"]["by"], "advance", "{told}");
+    let args = ["explain", "--key", "k", "--window-start-ms", "0", "--json"];
+    let window = world.run(&args).ok().json();
+    assert_eq!(window["closed_by"]["windows_closed"], 1, "{window}");
 }

@@ -10,6 +10,7 @@ mod example;
 mod explain;
 mod faults;
 mod field;
+mod idle;
 mod model;
 mod observed;
 mod old_stores;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -66,6 +67,123 @@ fn an_old_store_says_what_it_said_and_goes_on() {
         let conflict = r#"{"id": "request-1", "key": "checkout", "timestamp_ms": 100, "value": 0}"#;
         let ran = world.run_with_input(&["ingest", "--json", "-"], conflict.as_bytes()).exits(65);
         assert!(ran.out.contains("01-worked-example.json"), "{}", ran.out);
+    }
+}
+
+fn ingest(world: &World, id: &str, key: &str, timestamp_ms: i64) -> Value {
+    let event = serde_json::json!({
+        "id": id, "key": key, "timestamp_ms": timestamp_ms, "value": 1, "source": "press-3",
+    });
+    world.run_with_input(&["ingest", "--json", "-"], event.to_string().as_bytes()).ok().json()
+}
+
+#[test]
+fn each_command_finds_what_it_needs_in_an_old_store() {
+    for version in 1..=1 {
+        let (world, expected) = old(version);
+        // those that only read, before anything else was done to it
+        let held = |world: &World| -> Vec<String> {
+            let told = world.run(&["held", "--json"]).ok().json();
+            let rows = told["held"].as_array().unwrap().iter();
+            rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(held(&world), ["ahead-1", "ahead-2"]);
+        let fate = |id: &str| -> Value {
+            world.run(&["explain", "--id", id, "--json"]).ok().json()["fate"].clone()
+        };
+        let late = fate("request-5");
+        assert_eq!((&late["outcome"], &late["applied_in"]), (&"late".into(), &Value::Null));
+        assert_eq!((&late["watermark_ms"], &late["kept"]), (&1100.into(), &true.into()), "{late}");
+        assert_eq!(late["closed_by"]["batch"], 1, "{late}");
+        assert_eq!(fate("request-1")["outcome"], "accepted");
+        assert_eq!(fate("ahead-1")["outcome"], "future");
+        let unknown = world.run(&["explain", "--id", "never", "--json"]).exits(66).json();
+        assert_eq!(unknown["known"], false, "{unknown}");
+        assert_says(&world.report(), &expected);
+
+        // what came before is late for good, or can be made up for, once
+        assert_eq!(ingest(&world, "new-late", "parts", 2500)["late"], 1);
+        for applied in [5, 0] {
+            let told = world.run(&["late", "--apply", "--json"]).ok().json();
+            assert_eq!(told["events"], applied, "{told}");
+        }
+        let report = world.report();
+        let window = |start_ms: i64, key: &str| -> Value {
+            let mut windows = report["windows"].as_array().unwrap().iter();
+            let is_it = |w: &&Value| w["window_start_ms"] == start_ms && w["key"] == key;
+            windows.find(is_it).cloned().unwrap_or_default()
+        };
+        let of =
+            |window: Value| ["count", "sum", "revision"].map(|name| window[name].as_i64().unwrap());
+        // request-5 (99) and later-1 (5) beside 3 worth 40; request-9; late-again; new-late
+        assert_eq!(of(window(0, "checkout")), [5, 144, 1]);
+        assert_eq!(of(window(1000, "checkout")), [3, 62, 1]);
+        assert_eq!(of(window(5000, "other")), [1, 3, 1]);
+        assert_eq!(of(window(2000, "parts")), [2, 41, 1]);
+        assert_eq!(of(window(2000, "checkout")), [1, 1, 0]);
+        assert_eq!(fate("request-5")["counts"], true);
+
+        // a thousand years ahead: they stay held; dropped, they stay known
+        assert_eq!(world.run(&["release", "--all", "--json"]).ok().json()["events"], 0);
+        assert_eq!(held(&world), ["ahead-1", "ahead-2"]);
+        world.run(&["discard", "--id", "ahead-2"]).ok();
+        assert_eq!(held(&world), ["ahead-1"]);
+        assert_eq!(fate("ahead-2")["outcome"], "future");
+    }
+}
+
+/// Which of them brings it up to date is a matter of chance: neither must notice.
+#[test]
+fn two_processes_that_meet_an_old_store_at_once_both_work() {
+    for round in 0..12 {
+        let (world, expected) = old(1);
+        let event = |id: &str| {
+            let event = serde_json::json!({
+                "id": id, "key": "together", "timestamp_ms": 9500, "value": 1, "source": "press-3",
+            });
+            fs::write(world.root().join(id), event.to_string()).unwrap();
+        };
+        event("one");
+        event("two");
+        let start = |args: &[&str]| {
+            let mut command = world.command(args);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let second = [&["ingest", "--json", "two"][..], &["report", "--json"]][round % 2];
+        let children = [start(&["ingest", "--json", "one"]), start(second)];
+        let mut batches = Vec::new();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "round {round}: {told}\n{}", world.told());
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+            match answer.get("accepted") {
+                Some(accepted) => {
+                    assert_eq!(*accepted, 1, "{answer}");
+                    batches.push(answer["batch"].as_u64().unwrap());
+                }
+                None => {
+                    let totals = answer["totals"]["accepted"].as_i64().unwrap();
+                    let before = expected["totals"]["accepted"].as_i64().unwrap();
+                    assert!([before, before + 1].contains(&totals), "{answer}");
+                }
+            }
+        }
+        batches.sort_unstable();
+        assert_eq!(batches, [12, 13][..batches.len()]);
+        let report = world.report();
+        let mut windows = report["windows"].as_array().unwrap().iter();
+        let together = windows.find(|window| window["key"] == "together").unwrap();
+        assert_eq!(together["count"], batches.len());
+        for window in expected["windows"].as_array().unwrap() {
+            let mut found = Vec::new();
+            let is_it = |other: &&Value| {
+                ["window_start_ms", "key"].iter().all(|name| other[*name] == window[*name])
+            };
+            let now = report["windows"].as_array().unwrap().iter().find(is_it).unwrap();
+            contradictions(window, now, "", &mut found);
+            assert!(found.is_empty(), "{}", found.join("\n"));
+        }
     }
 }
 

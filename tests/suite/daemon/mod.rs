@@ -4,6 +4,7 @@
 //! come about is polled for, so a slow machine only makes them slower. `WINDOWFLOW_SOAK=1` makes
 //! them long.
 
+mod clock;
 mod config;
 mod cost;
 mod faults;

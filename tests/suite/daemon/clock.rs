@@ -1,0 +1,294 @@
+//! The system clock steps while the daemon runs, or much time passes: libfaketime tells the program
+//! another time of day than there is, and another one while it runs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use super::write_config;
+use super::{NEVER_RESCAN, NEVER_SETTLE, accepted, event, fault, look_into, one, skip, told};
+use crate::world::{Daemon, Ran, World};
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Each way that a clock is set, and back to where it was.
+const STEPS: [(&str, i64); 4] =
+    [("-1h", -HOUR_MS), ("+1d", DAY_MS), ("-30d", -30 * DAY_MS), ("+0", 0)];
+
+/// A world whose daemon and commands believe a time of day of our own; none, said loudly, where
+/// there is no way to make them.
+struct Clocked {
+    world: World,
+    library: PathBuf,
+}
+
+impl Clocked {
+    fn new(what: &str) -> Option<Clocked> {
+        let folders = fs::read_dir("/usr/lib").unwrap().flatten();
+        let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+        let Some(library) = libraries.find(|library| library.exists()) else {
+            skip(what, "there is no libfaketimeMT.so.1 (Debian: apt-get install faketime)");
+            return None;
+        };
+        let clocked = Clocked { world: World::new(), library };
+        clocked.set("+0");
+        Some(clocked)
+    }
+
+    /// How far the clock is from what it is in truth, from now on.
+    fn set(&self, offset: &str) {
+        let (to, staged) = (self.world.root().join("offset"), self.world.root().join(".offset"));
+        // at once and whole: it is read all the time
+        fs::write(&staged, format!("{offset}\n")).unwrap();
+        fs::rename(staged, to).unwrap();
+    }
+
+    /// Sets it, and waits until the daemon has seen it.
+    fn step(&self, offset: &str, offset_ms: i64) {
+        self.set(offset);
+        self.world.eventually(&format!("its clock is set by {offset}"), || {
+            let seen_ms = told(&self.world, "updated_at_ms") as i64;
+            (seen_ms - now_ms() - offset_ms).abs() < 10 * MINUTE_MS
+        });
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let offset = self.world.root().join("offset");
+        [
+            ("LD_PRELOAD", self.library.to_str().unwrap()),
+            ("FAKETIME_TIMESTAMP_FILE", offset.to_str().unwrap()),
+            ("FAKETIME_NO_CACHE", "1"),
+            // the clock that only ever goes on is not what steps; its name in two versions
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
+    }
+
+    fn daemon(&self, settings: &[(&str, &str)]) -> Daemon<'_> {
+        let config = write_config(&self.world, settings);
+        let set: Vec<_> =
+            self.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut wrapper = vec!["env"];
+        wrapper.extend(set.iter().map(String::as_str));
+        let daemon = self.world.spawn_under(&wrapper, &["--config", &config]);
+        daemon.until_ready();
+        daemon
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command: Command = self.world.command(args);
+        let output = command.envs(self.variables()).output().unwrap();
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn until_done(&self, name: &str) {
+        let is_done = || self.world.spool().join("done").join(name).exists();
+        self.world.eventually(&format!("{name} is done"), is_done);
+    }
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+fn totals(report: &Value) -> [i64; 4] {
+    ["accepted", "late", "future", "duplicate"].map(|name| report["totals"][name].as_i64().unwrap())
+}
+
+/// The windows that are final, as they are listed.
+fn finals(report: &Value) -> Vec<Value> {
+    let windows = report["windows"].as_array().unwrap().iter();
+    windows.filter(|window| window["state"] == "final").cloned().collect()
+}
+
+/// Case 82: what was decided stays, and the guard against what is ahead follows the clock.
+#[test]
+fn case_082_the_guard_follows_a_clock_that_steps_and_what_was_decided_stays() {
+    let Some(clocked) = Clocked::new("a system clock that steps") else { return };
+    let world = &clocked.world;
+    world.init(1000, 0, &["--max-future-ms", "300000"]);
+    // files are found at once, not by a look that a clock could put off
+    let daemon = clocked.daemon(&[NEVER_RESCAN]);
+    let begun_ms = now_ms();
+    let mut before = world.report();
+    let mut files = 0;
+    let mut bring = |offset_ms: i64, expected: [i64; 4]| {
+        files += 1;
+        let name = format!("{files}.json");
+        world.drop_in(&name, event(&name, "k", begun_ms + offset_ms, 1));
+        clocked.until_done(&name);
+        let report = world.report();
+        assert_eq!(totals(&report), expected, "{offset_ms}\n{}", world.told());
+        let (was, is) = (&before["watermark_ms"], &report["watermark_ms"]);
+        assert!(is.as_i64() >= was.as_i64(), "W fell from {was} to {is}");
+        let now_final = finals(&report);
+        assert!(finals(&before).iter().all(|window| now_final.contains(window)), "{now_final:?}");
+        before = report;
+    };
+    // accepted, late, future, duplicate
+    bring(0, [1, 0, 0, 0]);
+    bring(10 * MINUTE_MS, [1, 0, 1, 0]);
+
+    clocked.step("-1h", -HOUR_MS);
+    bring(-50 * MINUTE_MS, [1, 0, 2, 0]);
+    bring(-61 * MINUTE_MS, [1, 1, 2, 0]);
+
+    clocked.step("+1d", DAY_MS);
+    bring(23 * HOUR_MS, [2, 1, 2, 0]);
+    bring(DAY_MS + 10 * MINUTE_MS, [2, 1, 3, 0]);
+    // what was ahead then is not any more: it can be released, and is late by now
+    let released = clocked.run(&["release", "--all", "--json"]).ok().json();
+    assert_eq!((&released["events"], &released["counts"]["late"]), (&2.into(), &2.into()));
+
+    assert_eq!(totals(&world.report()), [2, 3, 1, 0]);
+
+    clocked.step("-30d", -30 * DAY_MS);
+    let released = clocked.run(&["release", "--all", "--json"]).ok().json();
+    assert_eq!(released["events"], 0, "{released}");
+    bring(-DAY_MS, [2, 3, 2, 0]);
+    bring(-30 * DAY_MS - MINUTE_MS, [2, 4, 2, 0]);
+
+    clocked.step("+0", 0);
+    bring(MINUTE_MS, [2, 5, 2, 0]);
+    assert_eq!(world.report()["watermark_ms"], begun_ms + 23 * HOUR_MS);
+    assert_eq!(world.report()["totals"]["held"], 2);
+    assert_eq!(world.names("failed"), Vec::<String>::new());
+    daemon.stop();
+}
+
+/// Case 82: a file is ready when it stood still for as long as we watched, whatever the clock says.
+#[test]
+fn case_082_files_are_taken_neither_later_nor_earlier_when_the_clock_steps() {
+    let Some(clocked) = Clocked::new("a system clock that steps beside files") else { return };
+    let world = &clocked.world;
+    world.init(1000, HOUR_MS, &[]);
+    let daemon = clocked.daemon(&[]);
+    for (offset, offset_ms) in STEPS {
+        clocked.step(offset, offset_ms);
+        // one that comes whole, and one that is written where it lies
+        let (whole, written) = (format!("whole{offset}.json"), format!("written{offset}.json"));
+        world.drop_in(&whole, one(&whole));
+        fs::write(world.inbox().join(&written), one(&written)).unwrap();
+        clocked.until_done(&whole);
+        clocked.until_done(&written);
+    }
+    assert_eq!(accepted(world), 2 * STEPS.len() as i64);
+    daemon.stop();
+
+    let daemon = clocked.daemon(&[NEVER_SETTLE]);
+    fs::write(world.inbox().join("unfinished"), "[").unwrap();
+    world.drop_in("before", one("before"));
+    clocked.until_done("before");
+    for (offset, offset_ms) in STEPS {
+        clocked.step(offset, offset_ms);
+        let after = format!("after{offset}");
+        world.drop_in(&after, one(&after));
+        clocked.until_done(&after);
+        assert_eq!(world.names("inbox"), ["unfinished"], "{offset}\n{}", world.told());
+    }
+    daemon.stop();
+}
+
+/// Case 82: a source falls idle by the time that passed, not by the clock.
+#[test]
+fn case_082_a_clock_that_steps_makes_nobody_idle_and_keeps_nobody_from_it() {
+    let Some(clocked) = Clocked::new("a system clock that steps beside an idle timeout") else {
+        return;
+    };
+    let world = &clocked.world;
+    world.init(1000, 0, &[]);
+    let presence = |source: &str| -> u64 {
+        let sql = "SELECT count(*) FROM presence WHERE source = ?1";
+        look_into(&world.db()).query_row(sql, [source], |row| row.get(0)).unwrap()
+    };
+    let daemon = clocked.daemon(&[("sources.idle_timeout_ms", "3600000")]);
+    world.drop_in("a/1.json", event("a1", "k", 500, 1));
+    clocked.until_done("a/1.json");
+    for (number, (offset, offset_ms)) in STEPS.into_iter().enumerate() {
+        clocked.step(offset, offset_ms);
+        let name = format!("b/{number}.json");
+        world.drop_in(&name, event(&name, "k", 9000, 1));
+        clocked.until_done(&name);
+        assert_eq!((presence("a"), presence("b")), (0, 0), "{offset}: {}", world.told());
+    }
+    assert_eq!(world.report()["watermark_ms"], 500);
+    // 30 days back while the time runs: it is up all the same
+    write_config(world, &[("sources.idle_timeout_ms", "1500")]);
+    daemon.signal("HUP");
+    clocked.set("-30d");
+    world.eventually("a and b are idle", || presence("a") == 1 && presence("b") == 1);
+    assert_eq!(world.report()["watermark_ms"], 9000);
+    daemon.stop();
+}
+
+/// Case 82: the time between two attempts passes whatever the clock says.
+#[test]
+fn case_082_a_clock_that_steps_in_a_fault_puts_off_no_attempt() {
+    let Some(clocked) = Clocked::new("a system clock that steps in a fault") else { return };
+    let world = &clocked.world;
+    world.init(1000, 0, &[]);
+    let daemon = clocked.daemon(&[("daemon.busy_timeout_ms", "20"), NEVER_RESCAN]);
+    let other = Connection::open(world.db()).unwrap();
+    for (offset, offset_ms) in STEPS {
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let name = format!("at{offset}.json");
+        world.drop_in(&name, one(&name));
+        world.eventually("it says so", || fault(world).contains("busy"));
+        clocked.step(offset, offset_ms);
+        assert!(fault(world).contains("busy"), "{}", world.told());
+        other.execute_batch("ROLLBACK").unwrap();
+        clocked.until_done(&name);
+        world.eventually("the fault is over", || fault(world).is_empty());
+    }
+    assert_eq!(accepted(world), STEPS.len() as i64);
+    daemon.stop();
+}
+
+/// Case 73: the last window waits, is never said to be final before it is, and how old all is can
+/// be seen.
+#[test]
+fn case_073_the_last_window_stays_open_with_its_age_until_it_is_closed() {
+    let Some(clocked) = Clocked::new("an hour of silence") else { return };
+    let world = &clocked.world;
+    world.init(1000, 500, &[]);
+    let daemon = clocked.daemon(&[("sources.idle_timeout_ms", "1000")]);
+    world.drop_in("a/1.json", event("a1", "k", 1500, 1));
+    world.drop_in("b/1.json", event("b1", "k", 2100, 2));
+    clocked.until_done("a/1.json");
+    clocked.until_done("b/1.json");
+    clocked.step("+1h", HOUR_MS);
+    // idle, they hold nothing: the watermark is where the greatest event puts it, and no further
+    world.eventually("both are idle", || world.report()["watermark_ms"] == 1600);
+    let open = |report: &Value| -> Vec<Value> {
+        let windows = report["windows"].as_array().unwrap().iter();
+        let open = windows.filter(|window| window["state"] == "open");
+        open.map(|window| window["window_start_ms"].clone()).collect()
+    };
+    let report = clocked.run(&["report", "--json"]).ok().json();
+    assert_eq!(open(&report), [1000, 2000]);
+    let at = |name: &str| report[name].as_i64().unwrap();
+    let age_ms = at("generated_at_ms") - at("last_ingest_at_ms");
+    assert!((HOUR_MS..HOUR_MS + 10 * MINUTE_MS).contains(&age_ms), "{age_ms}");
+    let text = clocked.run(&["report"]).ok().out;
+    let age = text.lines().find(|line| line.starts_with("last ingest")).unwrap();
+    assert!(age.contains(", 1 h ") && age.ends_with("before this report"), "{age}");
+    assert!(text.contains("* open (2): provisional"), "{text}");
+
+    world.run(&["advance", "3000", "--reason", "month-end"]).ok();
+    let report = world.report();
+    assert_eq!((open(&report).len(), finals(&report).len()), (0, 2), "{report}");
+    daemon.stop();
+}
