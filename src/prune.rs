@@ -256,11 +256,22 @@ fn days_before(from_ms: i64, days: u64) -> i64 {
 }
 
 fn add(to: &mut Pruned, more: &Pruned) {
-    let Pruned { ids, windows, revisions, late, receipts, refusals, settled, presence, moves } =
-        more;
+    let Pruned {
+        ids,
+        windows,
+        revisions,
+        accounts,
+        late,
+        receipts,
+        refusals,
+        settled,
+        presence,
+        moves,
+    } = more;
     to.ids += ids;
     to.windows += windows;
     to.revisions += revisions;
+    to.accounts += accounts;
     to.late += late;
     to.receipts += receipts;
     to.refusals += refusals;

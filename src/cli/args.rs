@@ -98,6 +98,7 @@ pub(crate) enum Command {
     /// List the sources: how far each has come, and which one holds the watermark back
     #[command(after_help = "Examples:\n  \
         windowflow --db totals.db sources\n  \
+        windowflow --db totals.db sources --keys --json\n  \
         windowflow --db totals.db sources --declare press-4 --reason 'starts on Monday'")]
     Sources(Sources),
     /// Say why a number is what it is: of an event, of a window, of the watermark
@@ -305,6 +306,9 @@ pub(crate) struct Settle {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Sources {
+    /// What each source sent of each key, by outcome, instead of how far it has come
+    #[arg(long)]
+    pub(crate) keys: bool,
     /// Expect a source: the watermark waits for its first event
     #[arg(long, value_name = "NAME", value_parser = source)]
     pub(crate) declare: Vec<String>,

@@ -32,6 +32,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         ("ids", pruned.ids),
         ("windows", pruned.windows),
         ("revisions", pruned.revisions),
+        ("accounts", pruned.accounts),
         ("late", pruned.late),
         ("moves", pruned.moves),
         ("receipts", pruned.receipts),

@@ -39,7 +39,8 @@ pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
         act::change_presence(&mut store, &names, Presence::Declared, asked)?;
     }
     let mut out = results();
-    report::write_sources(&snapshot(at)?, at.json, &mut out)?;
+    let write = if command.keys { report::write_accounts } else { report::write_sources };
+    write(&snapshot(at)?, at.json, &mut out)?;
     out.flush()?;
     Ok(Exit::Done)
 }

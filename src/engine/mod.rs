@@ -1,6 +1,7 @@
 //! Decides what an event does. Pure: no file, no clock, no database, no log; time and facts come
 //! in as arguments, decisions go out as values.
 
+mod accounts;
 mod dedup;
 mod horizon;
 mod late;
@@ -14,10 +15,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub use accounts::AccountChange;
 pub use dedup::{Fact, Seen};
 pub use watermark::{Known, Move, Others, Presence, Progress};
 
 use crate::event::{Chunk, DEFAULT_SOURCE, Event};
+use accounts::Accounts;
 use dedup::{Taken, Verdict};
 use horizon::Horizon;
 use settings::{LatePolicy, Settings};
@@ -127,6 +130,8 @@ pub struct Changes<'c> {
     pub held: Vec<SetAside>,
     /// Each source that sent something.
     pub sources: Vec<SourceChange>,
+    /// What each of them sent of each key, by the names of both; it adds up to their counts.
+    pub accounts: Vec<AccountChange<'c>>,
     /// How sources came and went, in order.
     pub presence: Vec<PresenceChange>,
     /// What each producer version sent.
@@ -319,7 +324,7 @@ impl Judge {
         if outcome == Outcome::Future && self.ids == Ids::Released {
             return Ok(outcome);
         }
-        tally.count(place, event, outcome);
+        tally.count(place, event, outcome, watermark_ms);
         let aside = SetAside { row, watermark_ms };
         match (outcome, self.settings.late_policy()) {
             (Outcome::Expired | Outcome::Duplicate, _) => return Ok(outcome),
@@ -358,7 +363,7 @@ struct Tally<'c> {
     presence: Vec<PresenceChange>,
     late: Vec<SetAside>,
     held: Vec<SetAside>,
-    sources: HashMap<usize, Counts>,
+    accounts: Accounts<'c>,
     versions: HashMap<&'c str, Counts>,
     moves: Vec<Move>,
 }
@@ -374,14 +379,14 @@ impl<'c> Tally<'c> {
             presence: Vec::new(),
             late: Vec::new(),
             held: Vec::new(),
-            sources: HashMap::new(),
+            accounts: Accounts::default(),
             versions: HashMap::new(),
             moves: Vec::new(),
         }
     }
 
-    fn count(&mut self, place: usize, event: &Event<'c>, outcome: Outcome) {
-        self.sources.entry(place).or_default().count(outcome);
+    fn count(&mut self, place: usize, event: &Event<'c>, outcome: Outcome, watermark_ms: i64) {
+        self.accounts.count(place, event, outcome, watermark_ms);
         if let Some(version) = event.producer_version {
             self.versions.entry(version).or_default().count(outcome);
         }
@@ -408,17 +413,14 @@ impl<'c> Tally<'c> {
     }
 
     fn changes(&mut self, watermark: &Watermark) -> Changes<'c> {
+        let (sources, accounts) = self.accounts.changes(watermark);
         let mut counts = Counts::default();
-        self.sources.values().for_each(|more| counts.add(more));
+        sources.iter().for_each(|source| counts.add(&source.counts));
         let mut versions: Vec<_> = self.versions.drain().collect();
         versions.sort_unstable_by_key(|(version, _)| *version);
-        let sources = watermark.names().enumerate().filter_map(|(place, name)| {
-            let counts = *self.sources.get(&place)?;
-            let max_timestamp_ms = watermark.known(place).max_timestamp_ms;
-            Some(SourceChange { source: name.to_owned(), max_timestamp_ms, counts })
-        });
         Changes {
-            sources: sources.collect(),
+            sources,
+            accounts,
             recorded: std::mem::take(&mut self.recorded),
             windows: sorted(&mut self.windows),
             corrections: sorted(&mut self.corrections),

@@ -8,7 +8,7 @@ use crate::engine::Counts;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::Totals;
 use crate::engine::window::{self, WindowId};
-use crate::store::{self, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow};
+use crate::store::{self, AccountRow, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow};
 
 /// When the reports of the tests are made.
 pub(super) const NOW_MS: i64 = 185_250;
@@ -160,6 +160,23 @@ impl Snapshot for Fake {
 
     fn versions(&self) -> Result<Vec<(String, Counts)>, store::Error> {
         Ok(self.versions.clone())
+    }
+
+    /// Each source has sent of one key only, but for one event of each outcome.
+    fn accounts(&self, each: &mut store::EachAccount<'_>) -> Result<(), store::Error> {
+        let one = Counts { accepted: 1, late: 1, duplicate: 1, future: 0, expired: 0 };
+        for SourceRow { source, counts, .. } in &self.sources {
+            let rest = AccountRow { source, key: None, counts: one, last_seen_ms: None };
+            let Counts { accepted, late, duplicate, .. } = *counts;
+            let (accepted, late, duplicate) = (accepted - 1, late - 1, duplicate - 1);
+            let counts = Counts { accepted, late, duplicate, ..*counts };
+            let row =
+                AccountRow { key: Some("checkout"), counts, last_seen_ms: Some(1600), ..rest };
+            if each(&rest).is_break() || each(&row).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn windows(

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
+use super::accounts::Read;
 use super::shown::{is_hidden, push_escaped};
 use super::{Error, Standing, State, View, Waiting};
 use crate::engine::Counts;
@@ -13,7 +14,7 @@ use crate::engine::settings::Settings;
 use crate::store::LateRow;
 
 /// The version of the form.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
 /// The whole report. Each source, window and late event has a line of its own.
 pub(super) fn report(
@@ -88,7 +89,7 @@ pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
             last_batch: standing.row.last_batch,
             last_file: standing.row.last_file.as_deref(),
             holds_watermark: standing.holds,
-            counts: standing.row.counts,
+            outcomes: standing.row.counts,
         })?;
     }
     list.end()?;
@@ -130,24 +131,24 @@ fn late_list(before: &str, view: &View<'_>, out: &mut dyn Write) -> Result<(), E
 }
 
 /// An array that is written element by element.
-struct List<'o> {
+pub(super) struct List<'o> {
     out: &'o mut dyn Write,
     between: &'static str,
 }
 
 impl<'o> List<'o> {
-    fn begin(before: &str, out: &'o mut dyn Write) -> io::Result<List<'o>> {
+    pub(super) fn begin(before: &str, out: &'o mut dyn Write) -> io::Result<List<'o>> {
         out.write_all(before.as_bytes())?;
         Ok(List { out, between: "\n" })
     }
 
-    fn push(&mut self, element: &impl Serialize) -> io::Result<()> {
+    pub(super) fn push(&mut self, element: &impl Serialize) -> io::Result<()> {
         self.out.write_all(self.between.as_bytes())?;
         self.between = ",\n";
         value(element, self.out)
     }
 
-    fn end(self) -> io::Result<()> {
+    pub(super) fn end(self) -> io::Result<()> {
         self.out.write_all(if self.between == "\n" { b"]" } else { b"\n]" })
     }
 }
@@ -236,6 +237,7 @@ struct Source<'a> {
     last_batch_at_ms: Option<i64>,
     declared: bool,
     presence_since_ms: Option<i64>,
+    counts: Read,
 }
 
 impl<'a> Source<'a> {
@@ -248,6 +250,7 @@ impl<'a> Source<'a> {
             last_batch_at_ms: standing.row.last_batch_at_ms,
             declared: standing.row.declared,
             presence_since_ms: standing.row.presence_since_ms,
+            counts: Read::of(standing.row.counts),
         }
     }
 }
@@ -260,7 +263,7 @@ struct SourceInFull<'a> {
     last_file: Option<&'a str>,
     holds_watermark: bool,
     #[serde(flatten)]
-    counts: Counts,
+    outcomes: Counts,
 }
 
 #[derive(Serialize)]

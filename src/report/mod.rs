@@ -1,5 +1,6 @@
 //! What is known, how final and how fresh. Reads one snapshot of any store and changes nothing.
 
+mod accounts;
 mod csv;
 mod json;
 mod shown;
@@ -15,6 +16,7 @@ use std::ops::ControlFlow;
 
 use globset::{GlobBuilder, GlobMatcher};
 
+pub use accounts::write_accounts;
 pub(crate) use json::settings_json;
 pub use shown::{grouped, shown, utc, visible};
 

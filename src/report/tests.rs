@@ -365,6 +365,10 @@ impl Snapshot for Endless {
         Ok(Vec::new())
     }
 
+    fn accounts(&self, _each: &mut store::EachAccount<'_>) -> Result<(), store::Error> {
+        Ok(())
+    }
+
     fn windows(
         &self,
         _span: Span,

@@ -23,9 +23,9 @@ use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other};
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
-    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow, LateRow, MoveRow, PresenceRow,
-    ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary,
-    WindowRow,
+    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow,
+    LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot,
+    SourceRow, Span, Summary, WindowRow,
 };
 
 /// The writing side. One batch at a time; dropping it before its commit undoes it.
@@ -118,7 +118,7 @@ pub trait Batch {
     ) -> Result<(), Error>;
 
     /// Settles kept events, once and for ever: late ones become corrections, held ones are released
-    /// or discarded. Released ones no longer count as future; what else they count as comes with
+    /// or discarded. Released ones no longer count as future, in their account neither; what else they count as comes with
     /// `apply`. Discarded ones still count as future.
     ///
     /// # Errors

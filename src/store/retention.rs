@@ -19,6 +19,10 @@ pub struct Retention {
     /// events wait is kept until these are removed or applied. Where late events make corrections,
     /// a window is kept until the horizon has passed it, and for ever without a horizon: its next
     /// revision needs what it held.
+    ///
+    /// The account of a source and key goes when nothing came for it since then, no window of its
+    /// key from before then is left, and none of its events is held. It is added to what its source
+    /// sent that is not told apart by key.
     pub windows_before_ms: Option<i64>,
     /// Late events whose window is final and ends at or before this.
     pub late_before_ms: Option<i64>,
@@ -37,6 +41,7 @@ pub struct Pruned {
     pub ids: u64,
     pub windows: u64,
     pub revisions: u64,
+    pub accounts: u64,
     pub late: u64,
     pub receipts: u64,
     pub refusals: u64,

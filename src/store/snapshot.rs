@@ -28,6 +28,13 @@ pub trait Snapshot {
     /// By kind.
     fn versions(&self) -> Result<Vec<(String, Counts)>, Error>;
 
+    /// What each source sent of each key, by (source, key), until told to stop: with what is not
+    /// told apart by key it adds up to the counts of the source.
+    ///
+    /// # Errors
+    /// By kind.
+    fn accounts(&self, each: &mut EachAccount<'_>) -> Result<(), Error>;
+
     /// Each window whose start is in the span, by (start, key), until told to stop.
     ///
     /// # Errors
@@ -90,6 +97,9 @@ pub trait Snapshot {
     /// By kind.
     fn presence(&self, source: &str) -> Result<Vec<PresenceRow>, Error>;
 }
+
+/// What is called with each account of a stream; the row lives only for the call.
+pub type EachAccount<'e> = dyn FnMut(&AccountRow<'_>) -> ControlFlow<()> + 'e;
 
 /// What is called with each window of a stream; the row lives only for the call.
 pub type EachWindow<'e> = dyn FnMut(&WindowRow<'_>) -> ControlFlow<()> + 'e;
@@ -168,6 +178,21 @@ pub struct SourceRow {
     pub last_file: Option<String>,
     /// The outcomes of its events.
     pub counts: Counts,
+}
+
+/// What a source sent of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountRow<'a> {
+    /// Whose it is.
+    pub source: &'a str,
+    /// The key; none, before all others, for what is not told apart by key: its accounts were
+    /// pruned, or it came before the store had any.
+    pub key: Option<&'a str>,
+    /// The outcomes of its events.
+    pub counts: Counts,
+    /// How far event time had come with the last of them: W when it was judged, or the greatest
+    /// timestamp that was accepted, if that is more. None without a key.
+    pub last_seen_ms: Option<i64>,
 }
 
 /// One window.

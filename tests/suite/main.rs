@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it fails")]
 #![expect(unreachable_pub, reason = "a program of its own: nothing of it is reached from outside")]
 
+mod accounts;
 mod architecture;
 mod daemon;
 mod draw;

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::accounts::assert_they_add_up;
 use super::acts::*;
 use super::progress::advance;
 use super::world::*;
@@ -228,7 +229,9 @@ pub(crate) fn agree_with_the_model(subject: &impl Subject, cases: u32) {
             (model, expected) = live(&Model, model, now, number as u64, step, step.cuts[0]);
             (store, found) = live(subject, store, other_now, number as u64, step, step.cuts[1]);
             prop_assert_eq!(&found, &expected, "answer to step {}", number);
-            prop_assert_eq!(subject.dump(&store), Model.dump(&model), "after step {}", number);
+            let dump = subject.dump(&store);
+            assert_they_add_up(&dump);
+            prop_assert_eq!(dump, Model.dump(&model), "after step {}", number);
             if comparable && !matches!(step.what, What::Prune(_)) {
                 (unpruned, without) = live(&Model, unpruned, third_now, number as u64, step, 99);
                 // late events that are gone, or whose windows are, cannot make a window overflow

@@ -1,5 +1,6 @@
 //! What every store must do, as one suite that runs on each of them.
 
+mod accounts;
 mod acts;
 mod bounds;
 mod depth;
@@ -10,6 +11,7 @@ mod progress;
 mod retention;
 mod world;
 
+pub(crate) use accounts::assert_they_add_up;
 pub(crate) use acts::{apply_late, change_presence, discard, release};
 pub(crate) use differential::agree_with_the_model;
 pub(crate) use world::{
@@ -56,6 +58,10 @@ pub(crate) fn conformance(subject: &impl Subject) {
     retention::a_window_that_can_be_corrected_stays(subject);
     retention::a_late_event_of_a_pruned_window_corrects_nothing(subject);
     retention::old_notes_go(subject);
+    accounts::every_event_has_its_account(subject);
+    accounts::a_released_event_changes_its_account(subject);
+    accounts::they_come_by_source_and_key(subject);
+    accounts::an_account_goes_when_nothing_is_left_of_it(subject);
     naming::names_are_bytes(subject);
     naming::the_longest_names_fit(subject);
     naming::an_id_tells_where_it_came_from(subject);

@@ -148,6 +148,7 @@ pub(crate) fn deliver<S: Store + ?Sized>(store: &mut S, number: u64, events: &[E
 pub(crate) struct Dump {
     pub(crate) summary: Summary,
     pub(crate) sources: Vec<SourceRow>,
+    pub(crate) accounts: Vec<Account>,
     pub(crate) presence: Vec<Vec<PresenceRow>>,
     pub(crate) versions: Vec<(String, Counts)>,
     pub(crate) windows: Vec<(i64, String, Totals)>,
@@ -157,6 +158,9 @@ pub(crate) struct Dump {
     pub(crate) held: Vec<Held>,
     pub(crate) receipts: Vec<ReceiptRow>,
 }
+
+/// A source, a key, their outcomes, and how far event time had come with the last.
+pub(crate) type Account = (String, Option<String>, Counts, Option<i64>);
 
 /// A window that was corrected: its start, its key, its revision, and what it held before.
 pub(crate) type Revisions = (i64, String, u64, Vec<RevisionRow>);
@@ -192,6 +196,7 @@ impl Dump {
         let presence = sources.iter().map(|row| snapshot.presence(&row.source).unwrap());
         Dump {
             summary: snapshot.summary().unwrap(),
+            accounts: accounts(snapshot, usize::MAX),
             presence: presence.collect(),
             sources,
             versions: snapshot.versions().unwrap(),
@@ -215,6 +220,19 @@ pub(crate) fn receipts(snapshot: &dyn Snapshot, from: u64, most: usize) -> Vec<R
         })
         .unwrap();
     rows
+}
+
+/// The accounts, at most so many.
+pub(crate) fn accounts(snapshot: &dyn Snapshot, most: usize) -> Vec<Account> {
+    let mut found = Vec::new();
+    snapshot
+        .accounts(&mut |row| {
+            let key = row.key.map(str::to_owned);
+            found.push((row.source.to_owned(), key, row.counts, row.last_seen_ms));
+            go_on(found.len() < most)
+        })
+        .unwrap();
+    found
 }
 
 /// The windows in the span, at most so many.

@@ -174,6 +174,8 @@ impl MemoryBatch<'_> {
             self.source(&held.source).counts.future -= 1;
             let version = held.version.and_then(|version| self.state.versions.get_mut(&version));
             version.into_iter().for_each(|counts| counts.future -= 1);
+            let account = (held.source.clone(), held.key.clone());
+            self.state.accounts.entry(account).or_default().counts.future -= 1;
         }
         let row = SettledRow {
             settlement: settlement.name().to_owned(),
@@ -257,6 +259,12 @@ impl Batch for MemoryBatch<'_> {
             let row = self.source(&change.source);
             row.max_timestamp_ms = row.max_timestamp_ms.max(change.max_timestamp_ms);
             row.counts.add(&change.counts);
+        }
+        for change in &changes.accounts {
+            let source = changes.sources[change.source].source.clone();
+            let account = self.state.accounts.entry((source, change.key.to_owned())).or_default();
+            account.counts.add(&change.counts);
+            account.last_seen_ms = account.last_seen_ms.max(change.last_seen_ms);
         }
         self.change_presence(changes);
         for (version, counts) in &changes.versions {

@@ -44,11 +44,19 @@ struct State {
     held: BTreeMap<EventRef, Aside>,
     settled: BTreeMap<EventRef, SettledRow>,
     sources: BTreeMap<String, SourceRow>,
+    accounts: BTreeMap<(String, String), Account>,
+    pruned_accounts: BTreeMap<String, Counts>,
     presence: Vec<(String, PresenceRow)>,
     versions: BTreeMap<String, Counts>,
     tokens: HashMap<[u8; 16], Committed>,
     receipts: BTreeMap<u64, Kept>,
     refusals: Vec<Refused>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    counts: Counts,
+    last_seen_ms: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +116,8 @@ impl MemoryStore {
             held: BTreeMap::new(),
             settled: BTreeMap::new(),
             sources: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            pruned_accounts: BTreeMap::new(),
             presence: Vec::new(),
             versions: BTreeMap::new(),
             tokens: HashMap::new(),

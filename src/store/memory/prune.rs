@@ -1,6 +1,6 @@
 //! Retention on plain maps. What may be removed is decided elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::engine::window;
 use crate::store::retention::Moment;
@@ -25,6 +25,7 @@ pub(super) fn prune(state: &mut State, what: &Retention, now_ms: i64) -> Pruned 
     }
     if let Some(from_ms) = bounds.windows_from_ms {
         windows(state, from_ms, &mut pruned);
+        accounts(state, from_ms, &mut pruned);
     }
     if let Some(asked_ms) = bounds.moves_from_ms {
         let oldest_ms = state.windows.keys().next().map(|(ms, _)| window::end_ms(*ms, window_ms));
@@ -70,4 +71,22 @@ fn windows(state: &mut State, from_ms: i64, pruned: &mut Pruned) {
         state.pruned_start_ms = state.pruned_start_ms.max(Some(place.0));
     }
     state.windows.retain(|place, _| !goes(place));
+}
+
+fn accounts(state: &mut State, from_ms: i64, pruned: &mut Pruned) {
+    let before = state.windows.keys().take_while(|(start_ms, _)| *start_ms < from_ms);
+    let left: HashSet<&str> = before.map(|(_, key)| key.as_str()).collect();
+    let held: HashSet<(&str, &str)> =
+        state.held.values().map(|held| (held.source.as_str(), held.key.as_str())).collect();
+    let rest = &mut state.pruned_accounts;
+    state.accounts.retain(|(source, key), account| {
+        let stays = account.last_seen_ms >= from_ms
+            || left.contains(key.as_str())
+            || held.contains(&(source, key));
+        if !stays {
+            rest.entry(source.clone()).or_default().add(&account.counts);
+            pruned.accounts += 1;
+        }
+        stays
+    });
 }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use crate::engine::Counts;
 use crate::engine::window::{self, WindowId};
 use crate::store::{
-    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow, LateRow,
-    PresenceRow, Receipt, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,
-    Span, Summary, WindowRow,
+    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error,
+    EventRef, HeldRow, LateRow, PresenceRow, Receipt, ReceiptRow, RememberedRow, RevisionRow,
+    SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 
 use super::State;
@@ -56,6 +56,29 @@ impl Snapshot for MemorySnapshot {
 
     fn versions(&self) -> Result<Vec<(String, Counts)>, Error> {
         Ok(self.state.versions.iter().map(|(name, counts)| (name.clone(), *counts)).collect())
+    }
+
+    fn accounts(&self, each: &mut EachAccount<'_>) -> Result<(), Error> {
+        let rest = self.state.pruned_accounts.iter().map(|(source, counts)| AccountRow {
+            source,
+            key: None,
+            counts: *counts,
+            last_seen_ms: None,
+        });
+        let told_apart = self.state.accounts.iter().map(|((source, key), account)| AccountRow {
+            source,
+            key: Some(key),
+            counts: account.counts,
+            last_seen_ms: Some(account.last_seen_ms),
+        });
+        let mut rows: Vec<_> = rest.chain(told_apart).collect();
+        rows.sort_by_key(|row| (row.source, row.key));
+        for row in &rows {
+            if each(row) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error> {

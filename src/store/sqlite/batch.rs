@@ -9,7 +9,7 @@ use crate::store::{Act, Batch, Committed, Delivery, Error, EventRef, Kept, Recei
 
 use super::head::Head;
 use super::late::Origin;
-use super::{SqliteStore, head, kept, late, ledger, receipts, sources, windows};
+use super::{SqliteStore, accounts, head, kept, late, ledger, receipts, sources, windows};
 
 /// A batch whose transaction is open; dropping it undoes it.
 pub(super) struct SqliteBatch<'s> {
@@ -93,6 +93,7 @@ impl Batch for SqliteBatch<'_> {
                 late::keep_late(connection, &origin, window_ms, &changes.late)?;
                 late::hold(connection, &origin, &changes.held)?;
                 sources::add(connection, &changes.sources)?;
+                accounts::add(connection, changes)?;
                 let presence = &changes.presence;
                 sources::change_presence(connection, presence, batch, presence_changes, now_ms)?;
                 sources::add_versions(connection, &changes.versions)?;

@@ -7,6 +7,7 @@ use crate::engine::window;
 use crate::event::{Chunk, Event, Place};
 use crate::store::{EventRef, KEPT_AT_ONCE, Kept, SettledRow, Settlement};
 
+use super::accounts;
 use super::head::Head;
 
 /// Writes into `chunk` and `refs` the next kept events behind `after`.
@@ -103,7 +104,7 @@ fn uncount(connection: &Connection, event: EventRef) -> rusqlite::Result<()> {
     ] {
         connection.prepare_cached(sql)?.execute(params![event.batch, event.event_index])?;
     }
-    Ok(())
+    accounts::uncount(connection, event)
 }
 
 fn take_out(

@@ -1,5 +1,6 @@
 //! The store in SQLite: one file, a write-ahead log, one writer at a time, readers that never wait.
 
+mod accounts;
 mod backup;
 mod batch;
 mod connect;

@@ -7,7 +7,7 @@ use crate::engine::window;
 use crate::store::retention::{Bounds, ReceiptBound};
 use crate::store::{Error, Pace, Pruned, Retention};
 
-use super::{SqliteStore, head};
+use super::{SqliteStore, accounts, head};
 
 /// Rows looked at or removed in one transaction.
 pub(super) const ROWS_AT_ONCE: usize = 5000;
@@ -24,6 +24,9 @@ pub(super) fn prune(
     // late events keep their windows, and windows the moves that closed them
     late(store, &bounds, &mut pruned, pace)?;
     windows(store, &bounds, &mut pruned, pace)?;
+    if let Some(from_ms) = bounds.windows_from_ms {
+        accounts::prune(store, from_ms, &mut pruned, pace)?;
+    }
     moves(store, &bounds, &mut pruned, pace)?;
     if let Some(bound) = bounds.receipts {
         receipts(store, bound, &mut pruned, pace)?;

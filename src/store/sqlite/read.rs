@@ -9,16 +9,16 @@ use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::window::{self, WindowId};
 use crate::store::{
-    EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow, LateRow,
-    PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span,
-    Summary, WindowRow,
+    EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow,
+    LateRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,
+    Span, Summary, WindowRow,
 };
 
 use super::Options;
 use super::fault::fault;
 use super::head::{self, counts};
 use super::windows::totals;
-use super::{connect, kept, ledger, receipts, schema, sources, windows};
+use super::{accounts, connect, kept, ledger, receipts, schema, sources, windows};
 
 /// The state of a store at the moment when this was taken.
 #[derive(Debug)]
@@ -142,6 +142,10 @@ impl Snapshot for SqliteSnapshot {
                 .query_map([], |row| Ok((row.get(0)?, counts(row, 1)?)))?
                 .collect()
         })
+    }
+
+    fn accounts(&self, each: &mut EachAccount<'_>) -> Result<(), Error> {
+        self.read("accounts", |connection| accounts::each(connection, each))
     }
 
     fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error> {

@@ -93,3 +93,40 @@ ALTER TABLE sources_with_presence RENAME TO sources;
 CREATE INDEX sources_by_time ON sources (max_timestamp_ms);
 
 CREATE INDEX sources_active ON sources (max_timestamp_ms) WHERE idle = 0;
+
+-- what each source sent of each key; last_seen_ms is how far event time had come with the last of it
+CREATE TABLE accounts (
+    source       TEXT NOT NULL,
+    key          TEXT NOT NULL,
+    accepted     INTEGER NOT NULL,
+    late         INTEGER NOT NULL,
+    duplicate    INTEGER NOT NULL,
+    future       INTEGER NOT NULL,
+    expired      INTEGER NOT NULL,
+    last_seen_ms INTEGER NOT NULL,
+    PRIMARY KEY (source, key)
+) STRICT, WITHOUT ROWID;
+
+-- what each source sent that is not told apart by key: its accounts were pruned, or it came before
+-- there were any. With the accounts it adds up to the counts of the source
+CREATE TABLE pruned_accounts (
+    source    TEXT PRIMARY KEY,
+    accepted  INTEGER NOT NULL,
+    late      INTEGER NOT NULL,
+    duplicate INTEGER NOT NULL,
+    future    INTEGER NOT NULL,
+    expired   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- answers whether events of an account are held
+CREATE INDEX held_by_account ON held (source, key);
+
+-- of version 1 only the held events have their keys with them: they begin the accounts
+INSERT INTO accounts (source, key, accepted, late, duplicate, future, expired, last_seen_ms)
+SELECT source, key, 0, 0, 0, COUNT(*), 0, (SELECT watermark_ms FROM store)
+FROM held GROUP BY source, key;
+
+INSERT INTO pruned_accounts (source, accepted, late, duplicate, future, expired)
+SELECT name, accepted, late, duplicate,
+    future - (SELECT COUNT(*) FROM held WHERE held.source = sources.name), expired
+FROM sources WHERE accepted + late + duplicate + future + expired > 0;

@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 
 use super::*;
 use crate::clock::Clock;
-use crate::store::conformance::{Dump, deliver, ev};
+use crate::store::conformance::{Dump, assert_they_add_up, deliver, ev, release};
 use crate::store::sqlite::{Options, SqliteStore, place};
 use crate::store::{Begun, Delivery, Snapshot, Store};
 
@@ -162,6 +162,26 @@ fn all_that_an_old_store_held_is_there() {
     let counts = deliver(&mut store, 1, &events).counts;
     assert_eq!((counts.duplicate, counts.accepted), (1, 1));
     assert_eq!(Dump::of(&SqliteStore::snapshot(&path, options()).unwrap()).windows.len(), 11);
+}
+
+#[test]
+fn what_came_before_there_were_accounts_is_counted_without_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let dump = || Dump::of(&SqliteStore::snapshot(&path, options()).unwrap());
+    let before = dump();
+    assert_they_add_up(&before);
+    let keyed = |dump: &Dump| dump.accounts.iter().filter(|row| row.1.is_some()).count();
+    assert_eq!(keyed(&before), before.held.len(), "only of held events the key is there");
+    // far enough ahead for all that is held
+    let later = Options { clock: Clock::Fixed(i64::MAX), ..Options::default() };
+    let mut store = SqliteStore::open(&path, later).unwrap();
+    release(&mut store, 1, 1).unwrap();
+    deliver(&mut store, 2, &[ev("x", "new", 9301, 1)]);
+    let after = dump();
+    assert_they_add_up(&after);
+    assert_eq!((after.held.len(), after.summary.counts.future), (0, 0));
+    assert_eq!(keyed(&after), before.held.len() + 1);
 }
 
 #[test]

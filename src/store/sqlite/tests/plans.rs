@@ -18,6 +18,7 @@ fn every_question_has_its_index() {
         plan
     };
     let texts: Vec<String> = [
+        include_str!("../accounts.rs"),
         include_str!("../read.rs"),
         include_str!("../kept.rs"),
         include_str!("../sources.rs"),
@@ -44,6 +45,7 @@ fn every_question_has_its_index() {
             "SELECT 1 FROM sources WHERE declared = 1 AND idle = 0 AND max_timestamp_ms IS NULL",
             "sources_active",
         ),
+        ("SELECT 1 FROM held WHERE source = 's' AND key = 'k'", "held_by_account"),
         ("SELECT 1 FROM late WHERE window_start_ms = 1 AND key = 'k'", "late_by_window"),
     ] {
         assert!(plan(sql).contains(index), "{sql}: {}", plan(sql));

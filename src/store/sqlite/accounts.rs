@@ -1,0 +1,164 @@
+//! What each source sent of each key, and what of it is no longer told apart by key.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use rusqlite::{Connection, params};
+
+use crate::engine::{Changes, Counts};
+use crate::store::{AccountRow, EachAccount, Error, EventRef, Pace, Pruned};
+
+use super::SqliteStore;
+use super::head::counts;
+
+/// Adds what a chunk says.
+pub(super) fn add(connection: &Connection, changes: &Changes<'_>) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO accounts (source, key, accepted, late, duplicate, future, expired, \
+         last_seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET \
+         accepted = accepted + excluded.accepted, late = late + excluded.late, \
+         duplicate = duplicate + excluded.duplicate, future = future + excluded.future, \
+         expired = expired + excluded.expired, \
+         last_seen_ms = MAX(last_seen_ms, excluded.last_seen_ms)",
+    )?;
+    for change in &changes.accounts {
+        let Counts { accepted, late, duplicate, future, expired } = change.counts;
+        statement.execute(params![
+            changes.sources[change.source].source,
+            change.key,
+            accepted,
+            late,
+            duplicate,
+            future,
+            expired,
+            change.last_seen_ms,
+        ])?;
+    }
+    Ok(())
+}
+
+/// A held event no longer counts as future. What a process of the version before holds is in no
+/// account, while it still runs.
+pub(super) fn uncount(connection: &Connection, event: EventRef) -> rusqlite::Result<()> {
+    let sql = "UPDATE accounts SET future = future - 1 WHERE (source, key) = \
+               (SELECT source, key FROM held WHERE batch = ?1 AND event_index = ?2) \
+               AND future > 0";
+    connection.prepare_cached(sql)?.execute(params![event.batch, event.event_index])?;
+    Ok(())
+}
+
+/// Each account, by source and key; what is not told apart by key stands before the keys.
+pub(super) fn each(connection: &Connection, each: &mut EachAccount<'_>) -> rusqlite::Result<()> {
+    let rest: Vec<(String, Counts)> = connection
+        .prepare_cached(
+            "SELECT source, accepted, late, duplicate, future, expired FROM pruned_accounts \
+             ORDER BY source",
+        )?
+        .query_map([], |row| Ok((row.get(0)?, counts(row, 1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut rest = rest.iter().map(|(source, counts)| AccountRow {
+        source,
+        key: None,
+        counts: *counts,
+        last_seen_ms: None,
+    });
+    let mut next = rest.next();
+    let mut statement = connection.prepare_cached(
+        "SELECT source, key, accepted, late, duplicate, future, expired, last_seen_ms \
+         FROM accounts ORDER BY source, key",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let account = AccountRow {
+            source: row.get_ref(0)?.as_str()?,
+            key: Some(row.get_ref(1)?.as_str()?),
+            counts: counts(row, 2)?,
+            last_seen_ms: Some(row.get(7)?),
+        };
+        while let Some(before) = next.filter(|before| before.source <= account.source) {
+            if each(&before) == ControlFlow::Break(()) {
+                return Ok(());
+            }
+            next = rest.next();
+        }
+        if each(&account) == ControlFlow::Break(()) {
+            return Ok(());
+        }
+    }
+    while let Some(last) = next {
+        if each(&last) == ControlFlow::Break(()) {
+            return Ok(());
+        }
+        next = rest.next();
+    }
+    Ok(())
+}
+
+/// An account that was looked at, and whether it may be old enough.
+type Looked = (String, String, bool);
+
+/// Adds up by source what nothing came for since `from_ms`, and for which nothing is left. The
+/// windows must have been pruned before. The table is walked from end to end, without an index that
+/// each batch would pay for.
+pub(super) fn prune(
+    store: &mut SqliteStore,
+    from_ms: i64,
+    pruned: &mut Pruned,
+    pace: &mut Pace<'_>,
+) -> Result<(), Error> {
+    let (mut source, mut key) = (String::new(), String::new());
+    loop {
+        let limit = store.prune_rows;
+        let (looked, gone) = store.transact("remove old accounts", |connection| {
+            let looked: Vec<Looked> = connection
+                .prepare_cached(
+                    "SELECT source, key, last_seen_ms < ?3 AND NOT EXISTS (SELECT 1 FROM held \
+                     WHERE held.source = accounts.source AND held.key = accounts.key) \
+                     FROM accounts WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?4",
+                )?
+                .query_map(params![source, key, from_ms, limit as u64], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })?
+                .collect::<rusqlite::Result<_>>()?;
+            let gone = remove(connection, &looked, from_ms)?;
+            Ok((looked, gone))
+        })?;
+        pruned.accounts += gone;
+        let more = looked.len() == limit && pace().is_continue();
+        match looked.into_iter().next_back() {
+            Some((last_source, last_key, _)) if more => (source, key) = (last_source, last_key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn remove(connection: &Connection, looked: &[Looked], from_ms: i64) -> rusqlite::Result<u64> {
+    let old = || looked.iter().filter(|(_, _, is_old)| *is_old);
+    let mut goes: HashSet<&str> = old().map(|(_, key, _)| key.as_str()).collect();
+    if goes.is_empty() {
+        return Ok(0);
+    }
+    // after the pruning these are few: those that late events wait for
+    let mut left = connection.prepare_cached("SELECT key FROM windows WHERE start_ms < ?1")?;
+    let mut rows = left.query(params![from_ms])?;
+    while let Some(row) = rows.next()? {
+        goes.remove(row.get_ref(0)?.as_str()?);
+    }
+    let mut gone = 0;
+    let mut add_up = connection.prepare_cached(
+        "INSERT INTO pruned_accounts (source, accepted, late, duplicate, future, expired) \
+         SELECT source, accepted, late, duplicate, future, expired FROM accounts \
+         WHERE source = ?1 AND key = ?2 ON CONFLICT DO UPDATE SET \
+         accepted = accepted + excluded.accepted, late = late + excluded.late, \
+         duplicate = duplicate + excluded.duplicate, future = future + excluded.future, \
+         expired = expired + excluded.expired",
+    )?;
+    let mut delete =
+        connection.prepare_cached("DELETE FROM accounts WHERE source = ?1 AND key = ?2")?;
+    for (source, key, _) in old().filter(|(_, key, _)| goes.contains(key.as_str())) {
+        add_up.execute(params![source, key])?;
+        delete.execute(params![source, key])?;
+        gone += 1;
+    }
+    Ok(gone)
+}
