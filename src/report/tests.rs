@@ -30,7 +30,8 @@ fn json_is_that_of_the_contract_field_by_field() {
         r#""future":0,"expired":0,"late_kept":1,"late_waiting":1,"held":0},"#,
         "\n\"sources\":[\n",
         r#"{"source":"default","watermark_ms":1100,"max_timestamp_ms":1600,"idle":false,"#,
-        r#""last_batch_at_ms":5000,"declared":false,"presence_since_ms":null}"#,
+        r#""last_batch_at_ms":5000,"declared":false,"presence_since_ms":null,"#,
+        r#""counts":{"read":12,"accepted":4,"late":1,"duplicate":7,"future":0,"expired":0}}"#,
         "\n],\n\"windows\":[\n",
         r#"{"key":"checkout","window_start_ms":0,"window_end_ms":1000,"count":3,"sum":40,"#,
         r#""min":8,"max":20,"state":"final","revision":0,"waiting_for":[]},"#,
@@ -306,8 +307,12 @@ fn the_sources_command_adds_what_a_report_leaves_out() {
     assert_eq!(found["watermark_ms"], json!(1100));
     let default = json!({
         "source": "default", "watermark_ms": 1100, "max_timestamp_ms": 1600, "idle": false,
-        "last_batch_at_ms": 5000, "declared": false, "presence_since_ms": null, "last_batch": 2, "last_file": "b.json", "holds_watermark": true,
+        "last_batch_at_ms": 5000, "declared": false, "presence_since_ms": null, "last_batch": 2,
+        "last_file": "b.json", "holds_watermark": true,
         "accepted": 4, "late": 1, "duplicate": 7, "future": 0, "expired": 0,
+        "counts": {
+            "read": 12, "accepted": 4, "late": 1, "duplicate": 7, "future": 0, "expired": 0,
+        },
     });
     assert_eq!(found["sources"][1], default);
     assert_eq!(found["sources"][0]["holds_watermark"], json!(false));

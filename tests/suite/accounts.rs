@@ -88,10 +88,10 @@ fn short_lived_keys_do_not_pile_up() {
     for day in 0..100 {
         let event = |n| {
             let name = format!("{day}-{n}");
-            Event::new(name.clone(), name, day * DAY_MS + n, 1)
+            Event::new(name.clone(), &name, day * DAY_MS + n, 1)
         };
         let steady = Event::new(format!("steady-{day}"), "steady", day * DAY_MS, 1);
-        let late = Event::new(format!("late-{day}"), format!("late-{day}"), day * DAY_MS - 1, 1);
+        let late = Event::new(format!("late-{day}"), &format!("late-{day}"), day * DAY_MS - 1, 1);
         let mut events: Vec<Event> = (0..20).map(event).chain([steady]).collect();
         events.extend((day > 0).then_some(late));
         fs::write(world.root().join("batch"), ndjson(&events)).unwrap();
