@@ -3,9 +3,9 @@
 //! One TOML file, read whole or refused whole: every fault in it is named with its place, what was
 //! expected and what was found. Flags that win over it are the caller's affair.
 
+mod error;
 mod reader;
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -20,6 +20,8 @@ use crate::engine::settings::{
     DEFAULT_MAX_FUTURE_MS, LatePolicy, LateRule, Settings, SettingsError,
 };
 use crate::spool::scan::Order;
+pub use error::{ConfigError, Problem};
+
 use reader::{Reader, Section, place_of};
 
 /// The store's file name in the spool, where nothing names another.
@@ -455,83 +457,6 @@ fn not_utf8(bytes: &[u8], at: usize) -> Problem {
     let message = format!("expected UTF-8, found the byte {found:#04x}: save the file as UTF-8");
     Problem { line, column, key: None, message }
 }
-
-/// One thing that is wrong with a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// The key with its table, as `inbox.settle_ms`; none for a file that is no TOML.
-    pub key: Option<String>,
-    /// What was expected and what was found.
-    pub message: String,
-}
-
-/// Why a file is refused as a whole. It has no effect then.
-#[derive(Debug)]
-pub enum ConfigError {
-    /// It cannot be read.
-    Unreadable {
-        /// Its path as given.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// It says what cannot be.
-    Invalid {
-        /// Its path as given; none for a text from elsewhere.
-        path: Option<PathBuf>,
-        /// All that is wrong, in the order of the file; never empty.
-        problems: Vec<Problem>,
-    },
-}
-
-impl ConfigError {
-    fn invalid(problems: Vec<Problem>) -> ConfigError {
-        ConfigError::Invalid { path: None, problems }
-    }
-
-    fn in_file(self, path: &Path) -> ConfigError {
-        match self {
-            ConfigError::Invalid { problems, .. } => {
-                ConfigError::Invalid { path: Some(path.to_owned()), problems }
-            }
-            unreadable => unreadable,
-        }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Unreadable { path, error } if error.kind() == io::ErrorKind::NotFound => {
-                write!(f, "there is no configuration file {path:?}: check the path")
-            }
-            ConfigError::Unreadable { path, error } => {
-                write!(f, "the configuration file {path:?} cannot be read: {error}")
-            }
-            ConfigError::Invalid { path, problems } => {
-                for (at, problem) in problems.iter().enumerate() {
-                    let Problem { line, column, key, message } = problem;
-                    f.write_str(if at == 0 { "" } else { "\n" })?;
-                    match path {
-                        Some(path) => write!(f, "{path:?}, line {line}, column {column}: ")?,
-                        None => write!(f, "line {line}, column {column}: ")?,
-                    }
-                    match key {
-                        Some(key) => write!(f, "{key}: {message}")?,
-                        None => f.write_str(message)?,
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests;
