@@ -1,5 +1,5 @@
-//! Batches without a file: the watermark set by hand, sources that come and go, and kept events that
-//! are settled. Each is one transaction.
+//! Batches without a file: the watermark set by hand, sources that come and go, kept events that are
+//! settled. Each is one transaction.
 
 use crate::engine::settings::Settings;
 use crate::engine::{self, Changes, Counts, Fact, Judge, Move, Outcome, Presence, window};

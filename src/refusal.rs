@@ -1,4 +1,4 @@
-//! Why a batch is refused: a code for programs, and for people what is wrong, where, and what to do.
+//! Why a batch is refused: a code for programs; for people what is wrong, where, and what to do.
 
 use serde::Serialize;
 
