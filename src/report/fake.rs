@@ -15,7 +15,7 @@ pub(super) const NOW_MS: i64 = 185_250;
 
 pub(super) struct Fake {
     pub(super) summary: Summary,
-    sources: Vec<SourceRow>,
+    pub(super) sources: Vec<SourceRow>,
     versions: Vec<(String, Counts)>,
     windows: Vec<(String, i64, Totals, u64)>,
     late: Vec<OwnedLate>,
@@ -51,6 +51,7 @@ impl Fake {
             late_kept: 0,
             late_waiting: 0,
             held: 0,
+            pruned_start_ms: None,
         };
         let (sources, versions) = (Vec::new(), Vec::new());
         Fake { summary, sources, versions, windows: Vec::new(), late: Vec::new() }

@@ -172,6 +172,10 @@ impl Batch for FailingBatch<'_> {
         self.inner.apply(chunk, changes)
     }
 
+    fn closings(&self) -> &[u64] {
+        self.inner.closings()
+    }
+
     fn first_seen(&mut self, event: &Event<'_>, seen: &Seen) -> Result<Other, Error> {
         self.plan.pass()?;
         self.inner.first_seen(event, seen)

@@ -99,6 +99,10 @@ pub trait Batch {
     /// dropped.
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error>;
 
+    /// How many windows that hold something became final by each move of the chunk that was applied
+    /// last, in their order.
+    fn closings(&self) -> &[u64];
+
     /// Writes into `chunk` the next events of that kind that were kept and not settled yet, behind
     /// `after`, in the order in which they came, each with its source, at most [`KEPT_AT_ONCE`];
     /// and into `refs` which they are. An empty chunk means that there are no more. Without `after`

@@ -155,6 +155,8 @@ pub struct Summary {
     pub late_waiting: u64,
     /// How many events are held as too far ahead.
     pub held: u64,
+    /// The greatest start of a window that retention removed; none when it removed none.
+    pub pruned_start_ms: Option<i64>,
 }
 
 /// What is known of a source.

@@ -23,6 +23,7 @@ pub(super) struct MemoryBatch<'s> {
     pub(super) delivery: Delivery,
     pub(super) named: BTreeSet<String>,
     pub(super) windows_closed: u64,
+    pub(super) closings: Vec<u64>,
     pub(super) spoilt: bool,
 }
 
@@ -63,7 +64,7 @@ impl MemoryBatch<'_> {
                 }
             }
         }
-        let closed = changes.moves.iter().map(|moved| self.close(moved)).sum();
+        self.closings = changes.moves.iter().map(|moved| self.close(moved)).collect();
         for (id, delta) in &changes.corrections {
             let place = (id.start_ms, id.key.to_owned());
             let window = self.state.windows.get(&place).cloned();
@@ -80,7 +81,7 @@ impl MemoryBatch<'_> {
             }
         }
         if overflowing.is_empty() {
-            return Ok(closed);
+            return Ok(self.closings.iter().sum());
         }
         self.spoilt = true;
         let as_it_was = |place: (i64, String)| Overflowing {
@@ -273,6 +274,10 @@ impl Batch for MemoryBatch<'_> {
         self.windows_closed += closed;
         self.state.watermark_ms = self.state.watermark_ms.max(changes.watermark_ms);
         Ok(closed)
+    }
+
+    fn closings(&self) -> &[u64] {
+        &self.closings
     }
 
     fn kept(

@@ -165,6 +165,7 @@ impl Store for MemoryStore {
             delivery: delivery.clone(),
             named: BTreeSet::new(),
             windows_closed: 0,
+            closings: Vec::new(),
             spoilt: false,
             store: self,
         })))

@@ -47,6 +47,7 @@ impl Snapshot for MemorySnapshot {
             late_kept: state.late.len() as u64,
             late_waiting: waiting as u64,
             held: state.held.len() as u64,
+            pruned_start_ms: state.pruned_start_ms,
         })
     }
 

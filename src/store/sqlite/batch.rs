@@ -19,6 +19,7 @@ pub(super) struct SqliteBatch<'s> {
     head: Head,
     now_ms: Option<i64>,
     windows_closed: u64,
+    closings: Vec<u64>,
     presence_changes: u64,
     sources: BTreeSet<String>,
     order: Vec<usize>,
@@ -43,6 +44,7 @@ impl<'s> SqliteBatch<'s> {
             head,
             now_ms: None,
             windows_closed: 0,
+            closings: Vec::new(),
             presence_changes: 0,
             sources: BTreeSet::new(),
             order: Vec::new(),
@@ -104,7 +106,9 @@ impl Batch for SqliteBatch<'_> {
             self.state = State::Spoilt;
             Error::Overflow(overflowing)
         })?;
-        self.windows_closed += written.closed;
+        let closed = written.closed.iter().sum();
+        self.closings = written.closed;
+        self.windows_closed += closed;
         self.presence_changes += changes.presence.len() as u64;
         self.head.windows += written.new;
         self.head.corrected_windows += written.corrected;
@@ -112,7 +116,11 @@ impl Batch for SqliteBatch<'_> {
         self.head.held += changes.held.len() as u64;
         self.head.watermark_ms = self.head.watermark_ms.max(changes.watermark_ms);
         self.sources.extend(changes.sources.iter().map(|change| change.source.clone()));
-        Ok(written.closed)
+        Ok(closed)
+    }
+
+    fn closings(&self) -> &[u64] {
+        &self.closings
     }
 
     fn kept(

@@ -107,6 +107,7 @@ impl Snapshot for SqliteSnapshot {
                 late_kept: head.late_kept,
                 late_waiting: head.late_kept.saturating_sub(head.late_applied),
                 held: head.held,
+                pruned_start_ms: head.pruned_start_ms,
             })
         })
     }

@@ -15,8 +15,8 @@ use crate::store::{MoveRow, Overflowing, RevisionRow};
 pub(super) struct Written {
     /// How many held nothing before.
     pub(super) new: u64,
-    /// How many that hold something became final.
-    pub(super) closed: u64,
+    /// How many that hold something became final, by each move.
+    pub(super) closed: Vec<u64>,
     /// How many have their first revision.
     pub(super) corrected: u64,
 }
@@ -142,34 +142,35 @@ pub(super) fn totals(row: &Row<'_>, first: usize) -> rusqlite::Result<Totals> {
     })
 }
 
-/// Keeps the moves that closed windows which hold something; says how many windows that were.
+/// Keeps the moves that closed windows which hold something; says how many each of them closed.
 /// The chunk's own windows must be there already.
 fn close(
     connection: &Connection,
     window_ms: i64,
     moves: &[Move],
     batch: u64,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<Vec<u64>> {
     let mut count = connection
         .prepare_cached("SELECT COUNT(*) FROM windows WHERE start_ms >= ?1 AND start_ms < ?2")?;
     let mut keep = connection.prepare_cached(
         "INSERT INTO moves (to_ms, from_ms, batch, event_index, windows_closed) \
          VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let mut all = 0;
+    let mut closings = Vec::with_capacity(moves.len());
     for moved in moves {
         let Some((first_ms, after_ms)) =
             window::closing_starts_ms(moved.from_ms, moved.to_ms, window_ms)
         else {
+            closings.push(0);
             continue;
         };
         let closed: u64 = count.query_row(params![first_ms, after_ms], |row| row.get(0))?;
         if closed > 0 {
             keep.execute(params![moved.to_ms, moved.from_ms, batch, moved.event_index, closed])?;
-            all += closed;
         }
+        closings.push(closed);
     }
-    Ok(all)
+    Ok(closings)
 }
 
 /// What the window held in each revision but the present one.
