@@ -28,8 +28,16 @@ pub trait Watcher {
     fn step(&mut self, step: Step) -> ControlFlow<()>;
 
     /// Shown each chunk once it is judged and applied; of one that ends in a contradiction, what
-    /// came before that.
-    fn judged(&mut self, _chunk: &Chunk, _judged: &Judged<'_>, _settings: &Settings) {}
+    /// came before that. `closings` says how many windows that hold something each of its moves of
+    /// W closed.
+    fn judged(
+        &mut self,
+        _chunk: &Chunk,
+        _judged: &Judged<'_>,
+        _closings: &[u64],
+        _settings: &Settings,
+    ) {
+    }
 
     /// Asked before the commit whether what was read still is what lies there, and told to make
     /// it durable.
@@ -270,7 +278,7 @@ impl Open<'_, '_> {
             Err(error) => return Err(Error::Store(error)),
         }
         self.counts.add(&judged.changes.counts);
-        watcher.judged(chunk, &judged, self.judge.settings());
+        watcher.judged(chunk, &judged, self.batch.closings(), self.judge.settings());
         match judged.conflict {
             None => Ok(None),
             Some((row, seen)) => self.conflict(chunk, row, &seen).map(Some),

@@ -221,7 +221,8 @@ fn source(given: &str) -> Result<String, String> {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) batches: Ingest,
-    /// One line for each event, and for each move of the watermark that would close windows
+    /// One line for each event, and for each move of the watermark that would close windows which
+    /// hold something
     #[arg(long)]
     pub(crate) events: bool,
 }

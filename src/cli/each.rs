@@ -33,9 +33,15 @@ impl Each {
     }
 
     /// Takes down what was judged. What cannot be written is said at the end.
-    pub(super) fn judged(&mut self, chunk: &Chunk, judged: &Judged<'_>, settings: &Settings) {
+    pub(super) fn judged(
+        &mut self,
+        chunk: &Chunk,
+        judged: &Judged<'_>,
+        closings: &[u64],
+        settings: &Settings,
+    ) {
         if self.written.is_ok() {
-            self.written = self.take_down(chunk, judged, settings);
+            self.written = self.take_down(chunk, judged, closings, settings);
         }
     }
 
@@ -43,14 +49,17 @@ impl Each {
         &mut self,
         chunk: &Chunk,
         judged: &Judged<'_>,
+        closings: &[u64],
         settings: &Settings,
     ) -> io::Result<()> {
-        let mut moves = judged.changes.moves.iter().peekable();
+        let mut moves = judged.changes.moves.iter().zip(closings).peekable();
         for (row, outcome) in judged.outcomes.iter().enumerate() {
             let index = chunk.first_index() + row as u64;
             self.event(index, &chunk.event(row), *outcome, settings)?;
-            while let Some(moved) = moves.next_if(|moved| moved.event_index == Some(index)) {
-                self.moved(moved, settings)?;
+            while let Some((moved, closed)) =
+                moves.next_if(|(moved, _)| moved.event_index == Some(index))
+            {
+                self.moved(moved, *closed, settings)?;
                 if self.moves.len() == MOST_MOVES {
                     self.moves.pop_front();
                 }
@@ -118,7 +127,11 @@ impl Each {
         moved.event_index
     }
 
-    fn moved(&mut self, moved: &Move, settings: &Settings) -> io::Result<()> {
+    /// Only of what closes windows that hold something, in the store or in this file.
+    fn moved(&mut self, moved: &Move, closed: u64, settings: &Settings) -> io::Result<()> {
+        if closed == 0 {
+            return Ok(());
+        }
         let Move { from_ms, to_ms, event_index } = *moved;
         let closing = window::closing_starts_ms(from_ms, to_ms, settings.window_ms());
         let Some((first_ms, after_ms)) = closing else { return Ok(()) };
@@ -129,13 +142,14 @@ impl Each {
                 "to_ms": to_ms,
                 "closes_from_ms": first_ms,
                 "closes_before_ms": after_ms,
+                "windows_closed": closed,
             }});
             return writeln!(self.lines, "{line}");
         }
         writeln!(
             self.lines,
-            "  watermark {from_ms} -> {to_ms}: closes the windows that begin in [{first_ms}, \
-             {after_ms})"
+            "  watermark {from_ms} -> {to_ms}: closes windows that begin in [{first_ms}, \
+             {after_ms}): {closed}"
         )
     }
 

@@ -228,9 +228,15 @@ impl Watcher for Watched {
         ControlFlow::Continue(())
     }
 
-    fn judged(&mut self, chunk: &Chunk, judged: &Judged<'_>, settings: &Settings) {
+    fn judged(
+        &mut self,
+        chunk: &Chunk,
+        judged: &Judged<'_>,
+        closings: &[u64],
+        settings: &Settings,
+    ) {
         if let Some(each) = &mut self.each {
-            each.judged(chunk, judged, settings);
+            each.judged(chunk, judged, closings, settings);
         }
     }
 
