@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::archive::Archive;
 use crate::config;
+use crate::engine::settings::LatePolicy;
 use crate::spool::{Entry, Spool, name};
 use crate::store::{self, Pace, Pruned, Retention, Snapshot, Store};
 
@@ -34,6 +35,19 @@ pub struct Removed {
 /// Whether there is anything that these would ever remove.
 pub fn is_any(settings: &crate::engine::settings::Settings, asked: &config::Retention) -> bool {
     settings.dedup_horizon_ms().is_some() || *asked != config::Retention::default()
+}
+
+/// What of this cannot act on a store with these settings, and why.
+pub fn cannot_act(
+    settings: &crate::engine::settings::Settings,
+    asked: &config::Retention,
+) -> Option<&'static str> {
+    let keeps_all =
+        settings.late_policy() == LatePolicy::Correct && settings.dedup_horizon_ms().is_none();
+    (keeps_all && asked.windows_days.is_some()).then_some(
+        "[retention] windows_days removes nothing from this store: its late_policy is correct and \
+         it has no dedup_horizon_ms, so any window can still be corrected",
+    )
 }
 
 /// Removes from the store what is older than asked: windows and late events by how far they lie

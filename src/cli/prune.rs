@@ -62,6 +62,9 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
             removed.unknown
         ));
     }
+    if let Some(why) = prune::cannot_act(&summary.settings, &retention) {
+        complain(&format!("note: {why}"));
+    }
     if !prune::is_any(&summary.settings, &retention) {
         complain(
             "note: the store has no dedup_horizon_ms, and no [retention] was read: nothing is \

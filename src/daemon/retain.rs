@@ -22,12 +22,14 @@ pub(super) struct Retain {
     due: Instant,
     // W when the ids were last walked through: until it moves, no other is behind the horizon
     walked_at_ms: Option<i64>,
+    // what cannot act was named
+    told: bool,
 }
 
 impl Retain {
     /// Due at the first pause.
     pub(super) fn new() -> Retain {
-        Retain { due: Instant::now(), walked_at_ms: None }
+        Retain { due: Instant::now(), walked_at_ms: None, told: false }
     }
 
     /// Removes what is old, if it is time for that. `is_wanted` says whether somebody waits for
@@ -41,6 +43,11 @@ impl Retain {
         let asked = drain.config.retention;
         if Instant::now() < self.due || !prune::is_any(&store.settings(), &asked) {
             return;
+        }
+        if !std::mem::replace(&mut self.told, true)
+            && let Some(why) = prune::cannot_act(&store.settings(), &asked)
+        {
+            log::warn!("{why}");
         }
         let mut is_cut = false;
         let mut pace = || {
@@ -66,7 +73,7 @@ impl Retain {
                 }
                 match pruned == Pruned::default() {
                     true => log::debug!("retention: nothing is old"),
-                    false => log::info!("retention: removed from the store: {pruned:?}"),
+                    false => log::info!("retention: removed from the store: {pruned}"),
                 }
             }
             Err(error) => log::warn!("retention: {error}; next try in an hour"),

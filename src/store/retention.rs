@@ -1,5 +1,7 @@
 //! What may be removed from a store, and what a promise needs whatever is asked.
 
+use std::fmt;
+
 use crate::engine::settings::{LatePolicy, Settings};
 use crate::engine::window;
 
@@ -48,6 +50,29 @@ pub struct Pruned {
     pub settled: u64,
     pub presence: u64,
     pub moves: u64,
+}
+
+/// In words: how many of each kind that lost any.
+impl fmt::Display for Pruned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = [
+            (self.ids, "id", "ids"),
+            (self.windows, "window", "windows"),
+            (self.revisions, "revision", "revisions"),
+            (self.late, "late event", "late events"),
+            (self.moves, "move of the watermark", "moves of the watermark"),
+            (self.receipts, "receipt", "receipts"),
+            (self.refusals, "receipt of a refused batch", "receipts of refused batches"),
+            (self.settled, "note of a held event", "notes of held events"),
+            (self.presence, "note of a source", "notes of sources"),
+        ];
+        let mut gap = "";
+        for (count, one, many) in kinds.into_iter().filter(|(count, _, _)| *count > 0) {
+            write!(f, "{gap}{count} {}", if count == 1 { one } else { many })?;
+            gap = ", ";
+        }
+        if gap.is_empty() { f.write_str("nothing") } else { Ok(()) }
+    }
 }
 
 /// How far the store had come when it was asked.
@@ -127,6 +152,13 @@ mod tests {
 
     fn moment() -> Moment {
         Moment { watermark_ms: 10_700, last_number: 10_003, now_ms: 2 * KEPT_RECEIPTS_MS }
+    }
+
+    #[test]
+    fn what_was_removed_is_said_in_words() {
+        let pruned = Pruned { windows: 12, late: 3, receipts: 1, ..Pruned::default() };
+        assert_eq!(pruned.to_string(), "12 windows, 3 late events, 1 receipt");
+        assert_eq!(Pruned::default().to_string(), "nothing");
     }
 
     #[test]
