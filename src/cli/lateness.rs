@@ -10,7 +10,7 @@ use super::report::snapshot;
 use super::{Exit, Failure, results};
 use crate::archive::Archive;
 use crate::engine::settings::Settings;
-use crate::lateness::{Lateness, SourceLateness};
+use crate::lateness::{Lateness, Setting, SourceLateness};
 use crate::report::grouped;
 use crate::spool::Spool;
 use crate::spool::name::shown;
@@ -19,6 +19,12 @@ use crate::store::{self, EventRef, ReceiptRow, Snapshot};
 pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     let snapshot = snapshot(at)?;
     let settings = snapshot.summary()?.settings;
+    if let Some(name) = &command.source
+        && !snapshot.sources()?.iter().any(|row| row.source == *name)
+    {
+        let text = format!("no such source: {name:?}; see: windowflow sources");
+        return Err(Failure::new(Exit::Missing, text));
+    }
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
     // without a spool there is nothing to read
     let archive = Archive::new(Some(Spool::at(&at.spool()?).done().to_owned()), limits);
@@ -144,24 +150,36 @@ fn print(
         let (events, behind) = (grouped(source.events), grouped(source.out_of_order));
         writeln!(out, "\nsource {name}: events: {events}, out of order: {behind}")?;
         writeln!(out, "{:>20}  {:>16}  {:>9}", "lateness_ms", "late", "share")?;
-        for setting in &source.settings {
-            let share = setting.late as f64 * 100.0 / source.events.max(1) as f64;
-            let mut notes = Vec::new();
-            if setting.current {
-                notes.push("as it is".to_owned());
-            }
-            if let Some(per_mille) = setting.for_per_mille {
-                notes.push(format!("for at most {} % late", per_mille as f64 / 10.0));
-            }
-            let notes = notes.join(", ");
-            let gap = if notes.is_empty() { "" } else { "  " };
-            writeln!(
-                out,
-                "{:>20}  {:>16}  {share:>7.3} %{gap}{notes}",
-                setting.lateness_ms,
-                grouped(setting.late)
-            )?;
+        let are_equal = |a: &Setting, b: &Setting| {
+            a.late == b.late && notes(a).is_empty() && notes(b).is_empty()
+        };
+        for settings in source.settings.chunk_by(are_equal) {
+            row(settings, source.events, out)?;
         }
     }
     Ok(())
+}
+
+/// One row of the table, of neighbouring settings that make no difference.
+fn row(settings: &[Setting], events: u64, out: &mut dyn Write) -> io::Result<()> {
+    let (Some(first), Some(last)) = (settings.first(), settings.last()) else { return Ok(()) };
+    let share = first.late as f64 * 100.0 / events.max(1) as f64;
+    let range = match settings.len() {
+        1 => first.lateness_ms.to_string(),
+        _ => format!("{} to {}", first.lateness_ms, last.lateness_ms),
+    };
+    let notes = notes(first);
+    let gap = if notes.is_empty() { "" } else { "  " };
+    writeln!(out, "{range:>20}  {:>16}  {share:>7.3} %{gap}{notes}", grouped(first.late))
+}
+
+fn notes(setting: &Setting) -> String {
+    let mut notes = Vec::new();
+    if setting.current {
+        notes.push("as it is".to_owned());
+    }
+    if let Some(per_mille) = setting.for_per_mille {
+        notes.push(format!("for at most {} % late", per_mille as f64 / 10.0));
+    }
+    notes.join(", ")
 }
