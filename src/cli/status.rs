@@ -10,7 +10,7 @@ use super::{Exit, Failure, results};
 use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
-use crate::report::{self, Holding, is_awaited, suspected_unit};
+use crate::report::{self, Holding, is_all_expired, is_awaited, suspected_unit};
 use crate::spool::name::shown;
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
@@ -102,6 +102,8 @@ impl Known {
         let idle: Vec<&str> = idle.map(|source| source.source.as_str()).collect();
         let suspects: serde_json::Map<String, Value> =
             self.suspects().map(|(row, unit)| (row.source.clone(), json!(unit))).collect();
+        let expired = self.sources.iter().filter(|source| is_all_expired(source));
+        let expired: Vec<&str> = expired.map(|source| source.source.as_str()).collect();
         json!({
             "watermark_ms": self.summary.watermark_ms,
             "max_timestamp_ms": self.summary.max_timestamp_ms,
@@ -119,6 +121,7 @@ impl Known {
             "held": self.summary.held,
             "idle_sources": idle,
             "suspected_units": suspects,
+            "all_expired_sources": expired,
             "producer_versions": versions,
         })
     }
@@ -149,6 +152,14 @@ impl Known {
         for (source, unit) in self.suspects() {
             let name = shown(source.source.as_bytes());
             writeln!(out, "suspect     source {name}: timestamps look like {unit}")?;
+        }
+        for source in self.sources.iter().filter(|source| is_all_expired(source)) {
+            let name = shown(source.source.as_bytes());
+            writeln!(
+                out,
+                "suspect     source {name}: all its events are behind the horizon: are its \
+                 timestamps in seconds?"
+            )?;
         }
         let last = summary.last_ingest_at_ms.map(report::utc);
         let last = last.map_or_else(String::new, |at| format!("; the last one at {at}"));

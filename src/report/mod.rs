@@ -461,6 +461,12 @@ pub fn suspected_unit(row: &SourceRow) -> Option<&'static str> {
     row.max_timestamp_ms.filter(|ms| SECONDS.contains(ms)).map(|_| "seconds")
 }
 
+/// Whether nothing that a source sent counts, and some or all of it was behind the horizon: its
+/// timestamps, which are not kept then, may be in seconds.
+pub fn is_all_expired(row: &SourceRow) -> bool {
+    row.counts.expired > 0 && row.counts.accepted == 0 && row.max_timestamp_ms.is_none()
+}
+
 /// From 2001 to 2286 in seconds, January to April 1970 in milliseconds.
 const SECONDS: std::ops::Range<i64> = 1_000_000_000..10_000_000_000;
 

@@ -189,6 +189,20 @@ fn who_holds_the_watermark_is_never_an_idle_one() {
 }
 
 #[test]
+fn a_source_of_which_all_is_expired_is_named() {
+    let mut fake = Fake::empty().source("s", None);
+    assert!(!is_all_expired(&fake.sources().unwrap()[0]));
+    fake.sources[0].counts = Counts { expired: 2, ..Counts::default() };
+    assert!(is_all_expired(&fake.sources().unwrap()[0]));
+    let mut out = Vec::new();
+    write_sources(&fake, false, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("are its timestamps in seconds? s\n"), "{text}");
+    fake.sources[0].counts.accepted = 1;
+    assert!(!is_all_expired(&fake.sources().unwrap()[0]));
+}
+
+#[test]
 fn timestamps_in_seconds_are_told_by_their_size() {
     let unit = |max_timestamp_ms: Option<i64>| {
         suspected_unit(&Fake::empty().source("s", max_timestamp_ms).sources().unwrap()[0])

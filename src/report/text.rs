@@ -6,7 +6,8 @@ use std::io::Write;
 
 use super::table::{Column, line, titles, widen};
 use super::{
-    Error, Standing, State, View, Window, grouped, is_awaited, shown, suspected_unit, utc,
+    Error, Standing, State, View, Window, grouped, is_all_expired, is_awaited, shown,
+    suspected_unit, utc,
 };
 use crate::engine::Counts;
 use crate::engine::settings::LatePolicy;
@@ -132,6 +133,11 @@ fn presence_line(standing: &Standing, out: &mut dyn Write) -> Result<(), Error> 
     }
     if let Some(unit) = suspected_unit(row) {
         writeln!(out, "timestamps look like {unit}, not milliseconds: {name}")?;
+    } else if is_all_expired(row) {
+        writeln!(
+            out,
+            "all its events are behind the horizon: are its timestamps in seconds? {name}"
+        )?;
     }
     Ok(())
 }
