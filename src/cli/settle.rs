@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use serde_json::json;
 
@@ -10,11 +11,12 @@ use super::report::{filter, snapshot};
 use super::{Exit, Failure, asked_by, complain, results};
 use crate::act::{self, Asked, Done};
 use crate::clock::Clock;
+use crate::engine::settings::LatePolicy;
 use crate::engine::window;
 use crate::event::Event;
-use crate::report;
-use crate::store::Store;
+use crate::report::{self, Filter};
 use crate::store::sqlite::SqliteStore;
+use crate::store::{Snapshot, Store};
 
 pub(super) fn held(at: &Where) -> Result<Exit, Failure> {
     let mut out = results();
@@ -40,7 +42,7 @@ fn settle(at: &Where, command: &Settle, verb: &str, act: Act) -> Result<Exit, Fa
     let asked = Asked { by: &by, reason: command.reason.as_deref() };
     let mut wanted = |event: &Event<'_>| command.all || missing.remove(event.id);
     let done = act(&mut store, &mut wanted, asked)?;
-    print(at, verb, &done)?;
+    print(at, verb, &done, None)?;
     for id in &missing {
         complain(&format!("no held event has the id {id:?}; see: windowflow held"));
     }
@@ -57,20 +59,82 @@ pub(super) fn apply_late(at: &Where, command: &Late) -> Result<Exit, Failure> {
         filter.takes(event.key, window::start_ms(event.timestamp_ms, window_ms))
     };
     let done = act::correct(&mut store, &mut wanted, asked)?;
-    print(at, "applied", &done)?;
+    let left = Left::of(&snapshot(at)?, &filter)?;
+    print(at, "applied", &done, Some(&left))?;
+    left.complain();
     Ok(Exit::Done)
 }
 
-fn print(at: &Where, verb: &str, done: &Done) -> Result<(), Failure> {
+/// Late events that were asked for and are still no part of a revision.
+#[derive(Default)]
+struct Left {
+    window_open: u64,
+    window_removed: u64,
+    policy: LatePolicy,
+}
+
+impl Left {
+    /// As a store stands after all that can be applied was.
+    fn of(snapshot: &dyn Snapshot, filter: &Filter) -> Result<Left, Failure> {
+        let summary = snapshot.summary()?;
+        let window_ms = summary.settings.window_ms();
+        let mut left = Left { policy: summary.settings.late_policy(), ..Left::default() };
+        snapshot.late(filter.span, &mut |row| {
+            let start_ms = row.window_start_ms;
+            if row.applied_in.is_none() && filter.takes(row.key, start_ms) {
+                let is_open = !window::is_final(start_ms, window_ms, summary.watermark_ms);
+                let is_removed = summary.pruned_start_ms.is_some_and(|ms| start_ms <= ms);
+                left.window_open += u64::from(is_open);
+                // what is neither came in the meantime
+                left.window_removed += u64::from(!is_open && is_removed);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(left)
+    }
+
+    fn complain(&self) {
+        if self.window_removed > 0 {
+            complain(&format!(
+                "not applied: {}: their windows were removed by retention, so there is nothing to \
+                 correct",
+                self.window_removed
+            ));
+        }
+        if self.window_open > 0 {
+            complain(&format!(
+                "not applied: {}: their windows are still open (late_rule is event); apply them \
+                 when the windows are final",
+                self.window_open
+            ));
+        }
+        match self.policy {
+            LatePolicy::Aside => {}
+            LatePolicy::Drop => complain("late_policy is drop: late events are counted, not kept"),
+            LatePolicy::Correct => complain(
+                "late_policy is correct: late events correct their windows as they come; none is \
+                 kept to be applied",
+            ),
+        }
+    }
+}
+
+fn print(at: &Where, verb: &str, done: &Done, left: Option<&Left>) -> Result<(), Failure> {
     let mut out = results();
     if at.json {
-        let line = json!({
+        let mut line = json!({
             "batch": done.batch,
             "events": done.concerned,
             "counts": done.counts,
             "watermark_ms": done.watermark_ms,
             "windows_closed": done.windows_closed,
         });
+        if let Some(left) = left {
+            line["not_applied"] = json!({
+                "window_open": left.window_open,
+                "window_removed": left.window_removed,
+            });
+        }
         writeln!(out, "{line}")?;
     } else {
         let became = match done.counts.events() {
