@@ -10,7 +10,7 @@ use super::report::snapshot;
 use super::{Exit, Failure, complain, results};
 use crate::clock::Clock;
 use crate::engine::window;
-use crate::explain::{Cause, Explainer, Fate, IdAnswer, Made, WindowAnswer};
+use crate::explain::{Cause, Correction, Explainer, Fate, IdAnswer, Made, WindowAnswer};
 use crate::report::{grouped, utc};
 use crate::spool::name::shown;
 
@@ -44,13 +44,20 @@ fn event(
         writeln!(out)?;
     }
     if !answer.known {
-        let forgets = answer.forgets_before_ms.map_or_else(String::new, |ms| {
-            format!("; ids of events before {} are no longer known", time(ms))
-        });
-        complain(&format!(
-            "the id {id:?} was never taken in{forgets}; what was refused lies in failed/: see \
-             windowflow failed"
-        ));
+        let known = match answer.forgets_before_ms {
+            None => "was never taken in".to_owned(),
+            Some(ms) => format!(
+                "is not known: it never came, or it lies further behind the watermark than \
+                 dedup_horizon_ms and was forgotten (or was counted as expired): ids of events \
+                 before {} are no longer known",
+                time(ms)
+            ),
+        };
+        let hint = match at.spool() {
+            Ok(_) => "; what was refused lies in failed/: see windowflow failed",
+            Err(_) => "",
+        };
+        complain(&format!("the id {id:?} {known}{hint}"));
         return Ok(Exit::Missing);
     }
     if !at.json {
@@ -91,7 +98,13 @@ fn event_text(answer: &IdAnswer, out: &mut dyn Write) -> io::Result<()> {
 
 fn fate_text(fate: &Fate, out: &mut dyn Write) -> io::Result<()> {
     let (start, end) = (fate.window_start_ms, fate.window_end_ms);
-    let window = format!("window [{start}, {end}), which is {}", fate.window_state);
+    let window = format!("window [{start}, {end})");
+    let is = match (fate.window_state, fate.window_removed, fate.outcome) {
+        (_, true, "late") => "is final; it was removed by retention, or held nothing".to_owned(),
+        (_, true, _) => "was removed by retention since".to_owned(),
+        ("corrected", ..) => format!("is final, corrected {}", times(fate.window_revision)),
+        (state, ..) => format!("is {state}"),
+    };
     if let Some(settled) = &fate.settled {
         let by = settled.asked_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
         let why = settled.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
@@ -108,18 +121,19 @@ fn fate_text(fate: &Fate, out: &mut dyn Write) -> io::Result<()> {
             let than = if ahead_ms < 0 { "behind" } else { "ahead of" };
             writeln!(
                 out,
-                "decided     held: it is {ahead} ms {than} the clock of now; for {window}"
+                "decided     held: it is {ahead} ms {than} the clock of now; would fall into {window}"
             )?
         }
         ("future", None) => writeln!(out, "decided     dropped for good; it counts nowhere")?,
-        ("accepted", _) => writeln!(out, "decided     accepted into {window}")?,
+        ("accepted", _) => writeln!(out, "decided     accepted into {window}, which {is}")?,
         ("late", _) => {
             let at = fate.watermark_ms.map_or_else(String::new, |ms| format!(" at watermark {ms}"));
-            writeln!(out, "decided     late{at} for {window}")?;
+            writeln!(out, "decided     late{at} for {window}, which {is}")?;
         }
         _ => writeln!(
             out,
-            "decided     accepted or late for {window}: which of them can no longer be told"
+            "decided     accepted or late for {window}, which {is}: which of the two can no longer be \
+             told"
         )?,
     }
     if let Some(cause) = &fate.closed_by {
@@ -127,7 +141,10 @@ fn fate_text(fate: &Fate, out: &mut dyn Write) -> io::Result<()> {
     }
     if fate.outcome == "late" {
         let since = match (fate.applied_in, fate.kept) {
-            (Some(batch), _) => format!("it is part of a revision, made in batch {batch}"),
+            (Some(batch), _) => {
+                let by = correction_text(fate.application.as_ref());
+                format!("it is part of a revision, made in batch {batch}{by}")
+            }
             (None, true) => "kept apart; see: windowflow late".to_owned(),
             (None, false) => "only counted, or no longer kept; it is in no total".to_owned(),
         };
@@ -147,7 +164,10 @@ fn of_window(
     let Some(answer) = explainer.window(key, start_ms)? else {
         let begins_ms = window::start_ms(start_ms, window_ms);
         let hint = match begins_ms == start_ms {
-            true => "nothing came for it, or it was removed".to_owned(),
+            true if explainer.is_pruned(start_ms) => {
+                "removed by retention, or never there".to_owned()
+            }
+            true => "nothing that counts came for it".to_owned(),
             false => format!("windows begin at multiples of {window_ms}; is {begins_ms} meant?"),
         };
         let text = format!("there is no window of key {key:?} that begins at {start_ms}: {hint}");
@@ -179,12 +199,24 @@ fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
             answer.state,
             answer.revision
         )?,
+        None if answer.removed => {
+            // what is found in the files once counted in it
+            let or_never = match answer.found.count {
+                0 => ", or it never held any: late events alone came for it",
+                _ => "",
+            };
+            writeln!(
+                out,
+                "holds       no numbers any more; {}: removed by retention{or_never}",
+                answer.state
+            )?
+        }
         None => {
             writeln!(out, "holds       nothing; {}: only late events came for it", answer.state)?
         }
     }
     for revision in &answer.revisions {
-        let by = revision.corrected_by.as_deref().map_or_else(String::new, |by| format!(", {by}"));
+        let by = correction_text(revision.correction.as_ref());
         writeln!(
             out,
             "revision {}  count {}, sum {}; corrected in batch {}{by}",
@@ -208,7 +240,10 @@ fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
     lines(out, answer.late.len(), |n, out| {
         let late = &answer.late[n];
         let since = match late.applied_in {
-            Some(batch) => format!("part of the revision of batch {batch}"),
+            Some(batch) => {
+                let by = correction_text(late.application.as_ref());
+                format!("part of the revision of batch {batch}{by}")
+            }
             None => "kept apart".to_owned(),
         };
         writeln!(
@@ -250,14 +285,37 @@ fn verdict_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
     if answer.forgotten.count > 0 {
         writeln!(out, "forgotten   {}: their ids are no longer known", made(answer.forgotten))?;
     }
-    match answer.difference == Made::default() {
-        true => writeln!(out, "difference  none: the files account for all of it"),
-        false => writeln!(
+    let nothing = Made::default();
+    match answer.difference {
+        None if answer.removed => {
+            writeln!(out, "difference  not known: what it held was removed by retention")
+        }
+        None => writeln!(out, "difference  not counted again: no file of it could be read"),
+        Some(difference) if difference != nothing => writeln!(
             out,
             "difference  {}: what the window holds less what was found",
-            made(answer.difference)
+            made(difference)
         ),
+        Some(_) if !answer.missing.is_empty() => {
+            writeln!(out, "difference  none, by the files that could be read")
+        }
+        Some(_) => writeln!(out, "difference  none: the files account for all of it"),
     }
+}
+
+/// Who corrected, why and when.
+fn correction_text(correction: Option<&Correction>) -> String {
+    let Some(correction) = correction else { return ", whose receipt was removed".to_owned() };
+    if let Some(file) = &correction.file {
+        return format!(", {file}");
+    }
+    let by = correction.asked_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
+    let why = correction.reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+    format!("{}, {}", shown(format!("{by}{why}").as_bytes()), utc(correction.at_ms))
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 /// The first lines of a kind, and how many more there are.

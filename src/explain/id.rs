@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::{Came, Cause, Explainer};
+use super::{Came, Cause, Correction, Explainer};
 use crate::engine::settings::{LatePolicy, LateRule};
 use crate::engine::window;
 use crate::store::{Error, EventRef, MoveRow, RememberedRow, SettledRow, Span};
@@ -41,8 +41,12 @@ pub struct Fate {
     pub window_start_ms: i64,
     /// Where its window ends: the first millisecond that is not in it.
     pub window_end_ms: i64,
-    /// `open` or `final`.
+    /// `open`, `final` or `corrected`, as it is now.
     pub window_state: &'static str,
+    /// How often that was corrected.
+    pub window_revision: u64,
+    /// It has no totals any more: retention removed it, if it ever had any.
+    pub window_removed: bool,
     /// W when it was judged late, while it is kept.
     pub watermark_ms: Option<i64>,
     /// What had closed its window before it came.
@@ -51,6 +55,8 @@ pub struct Fate {
     pub kept: bool,
     /// The batch whose revision of the window it is part of.
     pub applied_in: Option<u64>,
+    /// Who made that revision, why and when, while its receipt is kept.
+    pub application: Option<Correction>,
     /// Whether it counts in its window; none when that can no longer be told.
     pub counts: Option<bool>,
     /// How far ahead of the clock of this moment it is, in milliseconds; only while it is held.
@@ -153,15 +159,25 @@ impl Explainer<'_> {
         let start_ms = window::start_ms(row.timestamp_ms, settings.window_ms());
         let end_ms = window::end_ms(start_ms, settings.window_ms());
         let is_final = end_ms <= self.summary.watermark_ms;
+        let held = row.key.as_deref().map(|key| self.held_by(key, start_ms)).transpose()?;
+        let revision = held.flatten().map_or(0, |(_, revision)| revision);
         let mut fate = Fate {
             outcome: "accepted",
             window_start_ms: start_ms,
             window_end_ms: end_ms,
-            window_state: if is_final { "final" } else { "open" },
+            window_state: match (is_final, revision) {
+                (false, _) => "open",
+                (true, 0) => "final",
+                (true, _) => "corrected",
+            },
+            window_revision: revision,
+            // of which key it is, and so of which window, may not be known any more
+            window_removed: held == Some(None) && is_final && self.is_pruned(start_ms),
             watermark_ms: None,
             closed_by: None,
             kept: false,
             applied_in: None,
+            application: None,
             counts: Some(true),
             ahead_ms: None,
             settled: None,
@@ -218,6 +234,8 @@ impl Explainer<'_> {
             Some(aside) => aside.applied_in,
             None => corrects.then_some(at.batch),
         };
+        let application = fate.applied_in.map(|batch| self.correction(batch)).transpose()?;
+        fate.application = application.flatten();
         fate.counts = Some(fate.applied_in.is_some());
         // by the stricter rule it can be late while its window is open
         let before_it = match closing {

@@ -10,7 +10,8 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use crate::archive::{Archive, Lost};
-use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Summary};
+use crate::engine::totals::Totals;
+use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Span, Summary};
 
 pub use id::{Fate, IdAnswer, Settled};
 pub use window::{LateOne, Made, Missing, Part, Revision, Waiting, WindowAnswer};
@@ -52,6 +53,19 @@ pub struct Cause {
     pub reason: Option<String>,
     /// The sources that came or went in it.
     pub sources: Vec<String>,
+}
+
+/// Who made a revision, why and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Correction {
+    /// The file that did so by itself, as shown; none when somebody asked for it.
+    pub file: Option<String>,
+    /// Who asked for it.
+    pub asked_by: Option<String>,
+    /// Why, in their words.
+    pub reason: Option<String>,
+    /// When it was committed, in milliseconds since the epoch.
+    pub at_ms: i64,
 }
 
 /// Where an event came in.
@@ -174,6 +188,36 @@ impl<'s> Explainer<'s> {
             sources: changed,
         };
         Ok((cause, receipt.filter(|_| act.is_none())))
+    }
+
+    /// Who made the revisions of that batch; none when its receipt was removed.
+    fn correction(&self, batch: u64) -> Result<Option<Correction>, Error> {
+        let receipt = self.snapshot.receipt(batch)?;
+        Ok(receipt.map(|receipt| Correction {
+            file: receipt.act.is_none().then_some(receipt.file),
+            asked_by: receipt.asked_by,
+            reason: receipt.reason,
+            at_ms: receipt.committed_at_ms,
+        }))
+    }
+
+    /// Whether retention has removed windows up to that one or beyond it.
+    pub fn is_pruned(&self, start_ms: i64) -> bool {
+        self.summary.pruned_start_ms.is_some_and(|pruned_ms| start_ms <= pruned_ms)
+    }
+
+    /// What the window holds, and its revision.
+    fn held_by(&self, key: &str, start_ms: i64) -> Result<Option<(Totals, u64)>, Error> {
+        let mut held = None;
+        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+        self.snapshot.windows(span, &mut |row| {
+            if row.key != key {
+                return ControlFlow::Continue(());
+            }
+            held = Some((row.totals, row.revision));
+            ControlFlow::Break(())
+        })?;
+        Ok(held)
     }
 
     /// The event with that index in the file of that receipt.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::{Cause, Explainer};
+use super::{Cause, Correction, Explainer};
 use crate::archive::Lost;
 use crate::engine::settings::LatePolicy;
 use crate::engine::totals::Totals;
@@ -28,6 +28,8 @@ pub struct WindowAnswer {
     pub revision: u64,
     /// What it holds; none when only late events came for it.
     pub totals: Option<Made>,
+    /// It has no totals any more: retention removed it, if it ever had any.
+    pub removed: bool,
     /// What it held before each correction, oldest first.
     pub revisions: Vec<Revision>,
     /// What made it final. None while it is open, and when nothing was in it then or the note was
@@ -45,8 +47,10 @@ pub struct WindowAnswer {
     pub missing: Vec<Missing>,
     /// What was found in the files.
     pub found: Made,
-    /// Its totals less what was found.
-    pub difference: Made,
+    /// How many files were read for it.
+    pub files_read: u64,
+    /// Its totals less what was found; none when it was removed, and when no file could be read.
+    pub difference: Option<Made>,
     /// Found, but accepted or dropped as late, which can no longer be told: not in `found`.
     pub unsure: Made,
     /// Found, but their ids are no longer known: not in `found`.
@@ -91,6 +95,8 @@ pub struct Revision {
     pub corrected_in: u64,
     /// The file of that batch, or the act that it was, while its receipt is kept.
     pub corrected_by: Option<String>,
+    /// Who did so, why and when, likewise.
+    pub correction: Option<Correction>,
 }
 
 /// A source that keeps a window open.
@@ -117,6 +123,8 @@ pub struct LateOne {
     pub event_index: u64,
     /// The batch whose revision it is part of.
     pub applied_in: Option<u64>,
+    /// Who asked for that, why and when, while its receipt is kept.
+    pub application: Option<Correction>,
 }
 
 /// What one file brought.
@@ -174,15 +182,8 @@ impl Explainer<'_> {
     pub fn window(&mut self, key: &str, start_ms: i64) -> Result<Option<WindowAnswer>, Error> {
         let settings = self.summary.settings;
         let end_ms = window::end_ms(start_ms, settings.window_ms());
-        let mut held = None;
+        let held = self.held_by(key, start_ms)?;
         let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
-        self.snapshot.windows(span, &mut |row| {
-            if row.key != key {
-                return ControlFlow::Continue(());
-            }
-            held = Some((row.totals, row.revision));
-            ControlFlow::Break(())
-        })?;
         let late = self.late_of(key, span)?;
         if held.is_none() && late.is_empty() {
             return Ok(None);
@@ -202,6 +203,7 @@ impl Explainer<'_> {
             },
             revision,
             totals: totals.map(Made::from),
+            removed: held.is_none() && is_final && self.is_pruned(start_ms),
             revisions: self.revisions(WindowId { start_ms, key })?,
             closed_by: closing.map(|moved| self.cause(&moved)).transpose()?,
             waiting_for: if is_final { Vec::new() } else { self.waiting_for(end_ms)? },
@@ -210,13 +212,16 @@ impl Explainer<'_> {
             sources: BTreeMap::new(),
             missing: Vec::new(),
             found: Made::default(),
-            difference: Made::default(),
+            files_read: 0,
+            difference: None,
             unsure: Made::default(),
             forgotten: Made::default(),
         };
         let judging = self.judging(&answer, closing)?;
         self.walk(&judging, &mut answer)?;
-        answer.difference = answer.totals.unwrap_or_default().less(answer.found);
+        let is_counted = answer.files_read > 0 || answer.missing.is_empty();
+        answer.difference = (is_counted && !answer.removed)
+            .then(|| answer.totals.unwrap_or_default().less(answer.found));
         Ok(Some(answer))
     }
 
@@ -233,10 +238,15 @@ impl Explainer<'_> {
                     batch: row.batch,
                     event_index: row.event_index,
                     applied_in: row.applied_in,
+                    application: None,
                 });
             }
             ControlFlow::Continue(())
         })?;
+        for one in &mut late {
+            let application = one.applied_in.map(|batch| self.correction(batch)).transpose()?;
+            one.application = application.flatten();
+        }
         Ok(late)
     }
 
@@ -247,7 +257,8 @@ impl Explainer<'_> {
             let (revision, corrected_in) = (row.revision, row.corrected_in);
             let receipt = self.snapshot.receipt(corrected_in)?;
             let corrected_by = receipt.map(|receipt| receipt.act.unwrap_or(receipt.file));
-            Ok(Revision { revision, count, sum, min, max, corrected_in, corrected_by })
+            let correction = self.correction(corrected_in)?;
+            Ok(Revision { revision, count, sum, min, max, corrected_in, corrected_by, correction })
         });
         named.collect()
     }
@@ -366,6 +377,7 @@ impl Explainer<'_> {
             answer.missing.push(Missing { batch, file, why });
             return Ok(());
         }
+        answer.files_read += 1;
         for (source, more) in sources {
             plus(answer.sources.entry(source).or_default(), more);
         }
