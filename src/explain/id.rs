@@ -7,7 +7,13 @@ use serde::Serialize;
 use super::{Came, Cause, Correction, Explainer};
 use crate::engine::settings::{LatePolicy, LateRule};
 use crate::engine::window;
-use crate::store::{Error, EventRef, MoveRow, RememberedRow, SettledRow, Span};
+use crate::store::{
+    Error, EventRef, MoveRow, ReceiptRow, RememberedRow, SettledRow, Span, Summary,
+};
+
+/// The longest that a batch can have taken from its first event to its commit: one day. What could have
+/// been held in that time is not called accepted.
+const LONGEST_BATCH_MS: i64 = 86_400_000;
 
 /// What is known of an id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -198,6 +204,9 @@ impl Explainer<'_> {
         }
         // what was released is judged, and if late kept, in the batch that released it
         let released_in = settled.map(|settled| settled.settled_in);
+        let at_sight = self.snapshot.receipt(row.event.batch)?;
+        let unsure =
+            released_in.is_none() && self.may_have_been_held(at_sight.as_ref(), row.timestamp_ms);
         let aside = self.aside(id, start_ms, row.event, released_in)?;
         source = aside.as_ref().map(|aside| aside.source.clone()).or(source);
         let at = match (&aside, released_in) {
@@ -206,10 +215,17 @@ impl Explainer<'_> {
             (None, None) => row.event,
         };
         let closing = self.closing(end_ms)?;
-        let after = self.came_after(end_ms, closing.as_ref(), at)?;
+        let after = match released_in {
+            Some(batch) => self.released_after(end_ms, closing.as_ref(), batch)?,
+            None => self.came_after(end_ms, closing.as_ref(), at)?,
+        };
         match (&aside, after) {
+            (None, _) if unsure => {
+                fate.outcome = "unknown";
+                fate.counts = None;
+            }
             (Some(_), _) | (None, Some(true)) => self.late(&mut fate, aside, at, closing)?,
-            (None, Some(false)) if !self.drops_unseen() => {}
+            (None, Some(false)) if !self.is_late_unseen() => {}
             (None, _) => {
                 fate.outcome = "unknown";
                 let counts = settings.late_policy() == LatePolicy::Correct;
@@ -236,7 +252,9 @@ impl Explainer<'_> {
         };
         let application = fate.applied_in.map(|batch| self.correction(batch)).transpose()?;
         fate.application = application.flatten();
-        fate.counts = Some(fate.applied_in.is_some());
+        // of a kept one whose row is gone it is not known whether it was applied before
+        let is_row_gone = !fate.kept && self.summary.settings.late_policy() == LatePolicy::Aside;
+        fate.counts = (!is_row_gone).then_some(fate.applied_in.is_some());
         // by the stricter rule it can be late while its window is open
         let before_it = match closing {
             Some(moved) => {
@@ -249,10 +267,45 @@ impl Explainer<'_> {
         Ok(())
     }
 
-    /// Whether an event can be late without leaving a trace while its window is open.
-    pub(super) fn drops_unseen(&self) -> bool {
+    /// Whether an event can have been late while its window was open, and nothing is left to tell.
+    pub(super) fn is_late_unseen(&self) -> bool {
         let settings = &self.summary.settings;
-        settings.late_rule() == LateRule::Event && settings.late_policy() == LatePolicy::Drop
+        settings.late_rule() == LateRule::Event
+            && (settings.late_policy() != LatePolicy::Aside || self.are_late_rows_gone())
+    }
+
+    /// Whether late events were kept whose rows have been removed since.
+    pub(super) fn are_late_rows_gone(&self) -> bool {
+        let Summary { settings, counts, late_kept, .. } = &self.summary;
+        settings.late_policy() == LatePolicy::Aside && counts.late > *late_kept
+    }
+
+    /// Whether an event that is neither held nor noted as settled may have been held all the same:
+    /// notes of what was settled are removed with old receipts.
+    pub(super) fn may_have_been_held(
+        &self,
+        receipt: Option<&ReceiptRow>,
+        timestamp_ms: i64,
+    ) -> bool {
+        let Some(max_future_ms) = self.summary.settings.max_future_ms() else { return false };
+        // without its receipt nothing is known of the clock at its time
+        let Some(receipt) = receipt else { return true };
+        let latest_ms = receipt.committed_at_ms.saturating_add(max_future_ms);
+        receipt.counts.future > 0 && timestamp_ms > latest_ms.saturating_sub(LONGEST_BATCH_MS)
+    }
+
+    /// Whether the window had closed before an event that was released in that batch was judged
+    /// again; none when it closed in that very batch, in which the order is not kept.
+    pub(super) fn released_after(
+        &self,
+        end_ms: i64,
+        closing: Option<&MoveRow>,
+        batch: u64,
+    ) -> Result<Option<bool>, Error> {
+        if closing.is_some_and(|closing| closing.batch == batch) {
+            return Ok(None);
+        }
+        self.came_after(end_ms, closing, EventRef { batch, event_index: 0 })
     }
 
     fn settled(&self, row: &SettledRow) -> Result<Settled, Error> {

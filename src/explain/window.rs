@@ -325,11 +325,13 @@ impl Explainer<'_> {
     fn may_bring(&self, judging: &Judging, receipt: &ReceiptRow) -> bool {
         let counts = &receipt.counts;
         let corrects = self.summary.settings.late_policy() == LatePolicy::Correct;
+        // those whose rows are gone may have been applied
+        let gone = self.are_late_rows_gone();
         let in_time = judging.closing.is_none_or(|moved| receipt.batch <= moved.batch);
         receipt.act.is_none()
             && ((in_time && counts.accepted > 0)
                 || counts.future > 0
-                || (corrects && counts.late > 0)
+                || ((corrects || gone) && counts.late > 0)
                 || judging.applied.contains(&receipt.batch))
     }
 
@@ -408,24 +410,30 @@ impl Explainer<'_> {
             0 => None,
             _ => self.snapshot.settled(at)?,
         };
-        let (judged_at, aside) = match &settled {
+        let aside = match &settled {
             Some(settled) if settled.settlement == "discarded" => return Ok(Some(Counts::No)),
-            Some(settled) => {
-                let aside = judging.released.get(&(settled.settled_in, event.id.to_owned()));
-                (EventRef { batch: settled.settled_in, event_index: 0 }, aside)
-            }
-            None => (at, judging.aside.get(&at)),
+            Some(settled) => judging.released.get(&(settled.settled_in, event.id.to_owned())),
+            None => judging.aside.get(&at),
         };
         if let Some(applied_in) = aside {
             return Ok(Some(if applied_in.is_some() { Counts::Yes } else { Counts::No }));
         }
-        if self.summary.settings.late_policy() == LatePolicy::Correct {
+        if settled.is_none() && self.may_have_been_held(Some(receipt), event.timestamp_ms) {
+            return Ok(Some(Counts::Unsure));
+        }
+        let policy = self.summary.settings.late_policy();
+        if policy == LatePolicy::Correct {
             return Ok(Some(Counts::Yes));
         }
-        let after = self.came_after(judging.end_ms, judging.closing.as_ref(), judged_at)?;
+        let (end_ms, closing) = (judging.end_ms, judging.closing.as_ref());
+        let after = match &settled {
+            Some(settled) => self.released_after(end_ms, closing, settled.settled_in)?,
+            None => self.came_after(end_ms, closing, at)?,
+        };
         Ok(Some(match after {
-            Some(true) => Counts::No,
-            Some(false) if !self.drops_unseen() => Counts::Yes,
+            // a kept one whose row is gone may have been applied before
+            Some(true) if policy == LatePolicy::Drop => Counts::No,
+            Some(false) if !self.is_late_unseen() => Counts::Yes,
             _ => Counts::Unsure,
         }))
     }

@@ -20,4 +20,5 @@ mod real;
 mod released;
 mod scenarios;
 mod together;
+mod unsure;
 mod world;
