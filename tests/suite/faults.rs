@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::model::{Counts, Event, Model, Settings, State};
 use crate::observed::{array, assert_report, ndjson};
 use crate::together::rounds;
-use crate::world::{Daemon, World};
+use crate::world::{Daemon, World, has_tool};
 
 /// Events in order, with a late one now and then.
 fn batch(name: &str, from_ms: i64, events: i64) -> Vec<Event> {
@@ -142,6 +142,9 @@ fn under(wrapper: &[&str], command: Command) -> Command {
 /// No file may grow beyond a bound: writes fail anywhere, or the process dies in the middle of one.
 #[test]
 fn a_batch_that_runs_out_of_room_anywhere_leaves_nothing_behind() {
+    if !has_tool("prlimit", "a file that may not grow") {
+        return;
+    }
     for ignored in [true, false] {
         let (world, mut model) = world();
         let events = batch("a", 0, 12_000);
@@ -286,6 +289,9 @@ fn kill_at_some_point(world: &World, daemon: Daemon<'_>, number: i64, name: &str
 /// done/ without its events, and the next run counts it once. The calls are counted by thread.
 #[test]
 fn killed_at_each_step_of_a_file_it_counts_once() {
+    if !has_tool("strace", "a kill at each step of a file") {
+        return;
+    }
     let mut steps = 0;
     for (call, stride) in
         [("pwrite64", 4), ("fdatasync", 1), ("fsync", 1), ("ftruncate", 1), ("renameat2", 1)]
@@ -303,6 +309,9 @@ fn killed_at_each_step_of_a_file_it_counts_once() {
 
 #[test]
 fn killed_between_commit_and_move_a_file_counts_once() {
+    if !has_tool("strace", "a kill between commit and move") {
+        return;
+    }
     let between = killed_run("renameat2", "renameat2:signal=KILL:when=1", Some("a.ndjson"));
     assert_eq!(between, Some(true), "it is committed, and still in the inbox");
 }

@@ -397,3 +397,20 @@ impl Drop for Daemon<'_> {
         let _ = self.child.wait();
     }
 }
+
+/// Says loudly that something was not tested; where it must be possible, that is a failure.
+pub fn skip(what: &str, why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{what} cannot be tested here: {why}");
+    // not by a macro, whose output the test runner keeps to itself
+    let text = format!("SKIPPED: {what} was NOT tested: {why}\n");
+    std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+}
+
+/// Whether that program can be run here; said loudly where it cannot, and `what` goes untested.
+pub fn has_tool(name: &str, what: &str) -> bool {
+    let is_there = Command::new(name).arg("--version").output().is_ok();
+    if !is_there {
+        skip(what, &format!("there is no {name}"));
+    }
+    is_there
+}

@@ -20,13 +20,12 @@ mod watcher;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-use crate::world::{Daemon, World};
+use crate::world::{Daemon, World, skip};
 
 /// Waits that suit a test.
 const QUICK: &[(&str, &str)] = &[
@@ -130,14 +129,6 @@ fn told(world: &World, name: &str) -> u64 {
 /// Whether the long forms are asked for.
 fn soaking() -> bool {
     std::env::var_os("WINDOWFLOW_SOAK").is_some()
-}
-
-/// Says loudly that something was not tested; where it must be possible, that is a failure.
-fn skip(what: &str, why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "{what} cannot be tested here: {why}");
-    // not by a macro, whose output the test runner keeps to itself
-    let mut loud = std::io::stderr();
-    writeln!(loud, "SKIPPED: {what} was NOT tested: {why}").unwrap();
 }
 
 /// A line of /proc/PID/status.
