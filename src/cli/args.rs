@@ -267,7 +267,8 @@ pub(crate) struct Filters {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Report {
     /// text, json or csv [default: text, or json with --json]
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
+    #[arg(long, value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
@@ -280,7 +281,8 @@ pub(crate) struct Report {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Late {
     /// text, json or csv [default: text, or json with --json]
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
+    #[arg(long, value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(["text", "json", "csv"]))]
     pub(crate) format: Option<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,

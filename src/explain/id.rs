@@ -11,8 +11,8 @@ use crate::store::{
     Error, EventRef, MoveRow, ReceiptRow, RememberedRow, SettledRow, Span, Summary,
 };
 
-/// The longest that a batch can have taken from its first event to its commit: one day. What could have
-/// been held in that time is not called accepted.
+/// The longest that a batch can have taken from its first event to its commit: one day. What could
+/// have been held in that time is not called accepted.
 const LONGEST_BATCH_MS: i64 = 86_400_000;
 
 /// What is known of an id.

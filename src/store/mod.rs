@@ -122,8 +122,8 @@ pub trait Batch {
     ) -> Result<(), Error>;
 
     /// Settles kept events, once and for ever: late ones become corrections, held ones are released
-    /// or discarded. Released ones no longer count as future, in their account neither; what else they count as comes with
-    /// `apply`. Discarded ones still count as future.
+    /// or discarded. Released ones no longer count as future, not in their account either; what else
+    /// they count as comes with `apply`.
     ///
     /// # Errors
     /// [`Error::Io`] when one of them is not kept, or was settled before: the batch must be dropped

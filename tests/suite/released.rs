@@ -1,4 +1,4 @@
-//! Held events at the moments that a scenario cannot reach: when the clock has come to where they are.
+//! Held events at moments that a scenario cannot reach: when the clock has come to where they are.
 
 use std::slice::from_ref;
 
