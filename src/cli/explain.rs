@@ -237,6 +237,13 @@ fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
         let since = waiting.since_ms.map_or_else(String::new, |ms| format!(", since {}", utc(ms)));
         writeln!(out, "waits for   source {} ({at}){since}", name(&waiting.source))?;
     }
+    brought_text(answer, out)?;
+    verdict_text(answer, out)
+}
+
+/// What came for a window, and from where.
+fn brought_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
+    let name = |text: &str| shown(text.as_bytes());
     lines(out, answer.late.len(), |n, out| {
         let late = &answer.late[n];
         let since = match late.applied_in {
@@ -272,8 +279,7 @@ fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
             missing.file,
             missing.why.words()
         )
-    })?;
-    verdict_text(answer, out)
+    })
 }
 
 fn verdict_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {

@@ -36,7 +36,9 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     }
     let options = options(&config);
     let config_file = at.config.clone();
-    let job = Job { spool, db, options, config, config_file, once: command.once };
+    let once = command.once;
+    let log_is_fixed = is_log_fixed();
+    let job = Job { spool, db, options, config, config_file, log_is_fixed, once };
     let db = job.db.clone();
     let no_settings = job.config.window.is_none();
     let tally = daemon::run(job, &asked).map_err(|stopped| match stopped.exit {
@@ -45,11 +47,10 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     })?;
     if command.once {
         let mut out = results();
+        let Tally { done, failed, left } = tally;
         if at.json {
-            let Tally { done, failed, left } = tally;
             writeln!(out, "{}", json!({"ingested": done, "refused": failed, "left": left}))?;
         } else {
-            let Tally { done, failed, left } = tally;
             writeln!(out, "files ingested: {done}, refused: {failed}, left in the inbox: {left}")?;
         }
         out.flush()?;
@@ -87,7 +88,12 @@ fn start_log(level: LevelFilter) {
         }
     });
     builder.init();
-    if std::env::var_os("RUST_LOG").is_none() {
+    if !is_log_fixed() {
         log::set_max_level(level);
     }
+}
+
+/// Whether the environment says how much is logged, and the configuration does not.
+fn is_log_fixed() -> bool {
+    std::env::var_os("RUST_LOG").is_some()
 }

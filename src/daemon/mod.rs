@@ -58,6 +58,8 @@ pub struct Job {
     pub config: Config,
     /// The file that it is read from again on SIGHUP; none when there is none.
     pub config_file: Option<PathBuf>,
+    /// How much is logged is fixed, whatever the configuration says.
+    pub log_is_fixed: bool,
     /// Drain the inbox and stop.
     pub once: bool,
 }
@@ -306,7 +308,9 @@ impl Desk {
                         log::warn!("{key} has changed in the configuration: restart to use it");
                     }
                 }
-                log::set_max_level(config.daemon.log.to_level_filter());
+                if !self.job.log_is_fixed {
+                    log::set_max_level(config.daemon.log.to_level_filter());
+                }
                 self.running = config.clone();
                 self.shared.offer(config);
                 self.wake();

@@ -161,33 +161,8 @@ impl Explainer<'_> {
 
     /// What was decided, and whose event it is where the store itself knows.
     fn fate(&mut self, id: &str, row: &RememberedRow) -> Result<(Fate, Option<String>), Error> {
-        let settings = self.summary.settings;
-        let start_ms = window::start_ms(row.timestamp_ms, settings.window_ms());
-        let end_ms = window::end_ms(start_ms, settings.window_ms());
-        let is_final = end_ms <= self.summary.watermark_ms;
-        let held = row.key.as_deref().map(|key| self.held_by(key, start_ms)).transpose()?;
-        let revision = held.flatten().map_or(0, |(_, revision)| revision);
-        let mut fate = Fate {
-            outcome: "accepted",
-            window_start_ms: start_ms,
-            window_end_ms: end_ms,
-            window_state: match (is_final, revision) {
-                (false, _) => "open",
-                (true, 0) => "final",
-                (true, _) => "corrected",
-            },
-            window_revision: revision,
-            // of which key it is, and so of which window, may not be known any more
-            window_removed: held == Some(None) && is_final && self.is_pruned(start_ms),
-            watermark_ms: None,
-            closed_by: None,
-            kept: false,
-            applied_in: None,
-            application: None,
-            counts: Some(true),
-            ahead_ms: None,
-            settled: None,
-        };
+        let mut fate = self.undecided(row)?;
+        let (start_ms, end_ms) = (fate.window_start_ms, fate.window_end_ms);
         if let Some(source) = self.held_source(row.event)? {
             fate.outcome = "future";
             fate.counts = Some(false);
@@ -228,11 +203,42 @@ impl Explainer<'_> {
             (None, Some(false)) if !self.is_late_unseen() => {}
             (None, _) => {
                 fate.outcome = "unknown";
-                let counts = settings.late_policy() == LatePolicy::Correct;
+                let counts = self.summary.settings.late_policy() == LatePolicy::Correct;
                 fate.counts = counts.then_some(true);
             }
         }
         Ok((fate, source))
+    }
+
+    /// Accepted, as far as its window goes, until something says otherwise.
+    fn undecided(&self, row: &RememberedRow) -> Result<Fate, Error> {
+        let settings = self.summary.settings;
+        let start_ms = window::start_ms(row.timestamp_ms, settings.window_ms());
+        let end_ms = window::end_ms(start_ms, settings.window_ms());
+        let is_final = end_ms <= self.summary.watermark_ms;
+        let held = row.key.as_deref().map(|key| self.held_by(key, start_ms)).transpose()?;
+        let revision = held.flatten().map_or(0, |(_, revision)| revision);
+        Ok(Fate {
+            outcome: "accepted",
+            window_start_ms: start_ms,
+            window_end_ms: end_ms,
+            window_state: match (is_final, revision) {
+                (false, _) => "open",
+                (true, 0) => "final",
+                (true, _) => "corrected",
+            },
+            window_revision: revision,
+            // of which key it is, and so of which window, may not be known any more
+            window_removed: held == Some(None) && is_final && self.is_pruned(start_ms),
+            watermark_ms: None,
+            closed_by: None,
+            kept: false,
+            applied_in: None,
+            application: None,
+            counts: Some(true),
+            ahead_ms: None,
+            settled: None,
+        })
     }
 
     fn late(

@@ -211,13 +211,6 @@ pub enum LockError {
     },
 }
 
-impl LockError {
-    /// Whether another process has the lock, which may pass.
-    pub fn is_held(&self) -> bool {
-        matches!(self, LockError::Held { .. })
-    }
-}
-
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -49,7 +49,8 @@ pub fn leads_to(base: &Path, entry: &Entry, opened: &Opened) -> bool {
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open_regular(path: &Path) -> Result<Opened, OpenError> {
+#[cfg(test)]
+pub(super) fn open_regular(path: &Path) -> Result<Opened, OpenError> {
     open_at(rustix::fs::CWD, path.as_os_str())
 }
 
@@ -83,14 +84,6 @@ impl Opened {
     /// Its size in bytes when it was opened.
     pub fn bytes(&self) -> u64 {
         self.at_open.bytes
-    }
-
-    /// Its size in bytes now.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
-    pub fn bytes_now(&self) -> io::Result<u64> {
-        Ok(Facts::of(&self.file)?.bytes)
     }
 
     /// Whether size and time of last writing are what they were when it was opened. The time of

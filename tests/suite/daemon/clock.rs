@@ -25,7 +25,7 @@ const STEPS: [(&str, i64); 4] =
 /// there is no way to make them.
 struct Clocked {
     world: World,
-    library: PathBuf,
+    preload: PathBuf,
 }
 
 impl Clocked {
@@ -36,7 +36,7 @@ impl Clocked {
             skip(what, "there is no libfaketimeMT.so.1 (Debian: apt-get install faketime)");
             return None;
         };
-        let clocked = Clocked { world: World::new(), library };
+        let clocked = Clocked { world: World::new(), preload: library };
         clocked.set("+0");
         Some(clocked)
     }
@@ -61,7 +61,7 @@ impl Clocked {
     fn variables(&self) -> Vec<(String, String)> {
         let offset = self.world.root().join("offset");
         [
-            ("LD_PRELOAD", self.library.to_str().unwrap()),
+            ("LD_PRELOAD", self.preload.to_str().unwrap()),
             ("FAKETIME_TIMESTAMP_FILE", offset.to_str().unwrap()),
             ("FAKETIME_NO_CACHE", "1"),
             // the clock that only ever goes on is not what steps; its name in two versions
