@@ -1,5 +1,11 @@
 //! What a source sends: one event, its identity and its payload, and chunks of them.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
 /// The greatest timestamp that an event may carry, in milliseconds since the epoch: the last
 /// millisecond of the year 9999. The least is 0.
 pub const MAX_TIMESTAMP_MS: i64 = 253_402_300_799_999;
@@ -62,12 +68,64 @@ impl Event<'_> {
     }
 }
 
-/// Consecutive events of one batch, with their text in one buffer.
+/// The secret under which a store hashes ids and keys. Nobody outside knows it, so nobody can make
+/// up names that collide.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct HashKey(pub [u8; 16]);
+
+impl HashKey {
+    /// The hash that stands for a name: SipHash-1-3, 128 bits. Of 10,000 million names two are alike
+    /// with a probability of 2e-19.
+    pub fn hash(&self, name: &str) -> u128 {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        hasher.write(name.as_bytes());
+        hasher.finish128().as_u128()
+    }
+}
+
+/// A secret is not for logs.
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
+/// Maps from what is a keyed hash already.
+pub type HashedMap<V> = HashMap<u128, V, BuildHasherDefault<Hashed>>;
+
+/// Hands on a keyed hash as it is: it is spread evenly by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 ^= u64::from_le_bytes(word);
+        }
+    }
+
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+}
+
+/// Consecutive events of one batch, with their text in one buffer. Ids and keys are hashed when they
+/// come in, and equal keys share a slot, so that whoever asks later need not look at the text.
 #[derive(Debug, Default)]
 pub struct Chunk {
+    hash_key: HashKey,
     first_index: u64,
     text: String,
     rows: Vec<Row>,
+    slots: HashedMap<u32>,
+    // where in the text the key of each slot stands
+    keys: Vec<(usize, u16)>,
 }
 
 #[derive(Debug)]
@@ -78,22 +136,32 @@ struct Row {
     key_bytes: u16,
     source_bytes: u16,
     version_bytes: u16,
+    key_slot: u32,
+    id_hash: u128,
     timestamp_ms: i64,
     value: i64,
     place: Place,
 }
 
 impl Chunk {
+    /// An empty chunk that hashes under the secret of the store that it is for.
+    pub fn keyed(hash_key: HashKey) -> Chunk {
+        Chunk { hash_key, ..Chunk::default() }
+    }
+
     /// Empties the chunk for the events from `first_index` (from 0) of the batch on.
     pub fn restart(&mut self, first_index: u64) {
         self.first_index = first_index;
         self.text.clear();
         self.rows.clear();
+        self.slots.clear();
+        self.keys.clear();
     }
 
     /// Adds an event behind the others. Its names must be within [`MAX_NAME_BYTES`].
     pub fn push(&mut self, event: Event<'_>) {
         let start = self.text.len();
+        let key_slot = self.slot(event.key, start + event.id.len());
         let mut put = |name: &str| {
             debug_assert!(name.len() <= MAX_NAME_BYTES);
             self.text.push_str(name);
@@ -106,11 +174,59 @@ impl Chunk {
             // a name is never blank, so no bytes means none
             source_bytes: put(event.source.unwrap_or("")),
             version_bytes: put(event.producer_version.unwrap_or("")),
+            key_slot,
+            id_hash: self.hash_key.hash(event.id),
             timestamp_ms: event.timestamp_ms,
             value: event.value,
             place: event.place,
         };
         self.rows.push(row);
+    }
+
+    /// The slot of that key, which is going to stand there in the text.
+    fn slot(&mut self, key: &str, at: usize) -> u32 {
+        let next = self.keys.len() as u32;
+        let slot = *self.slots.entry(self.hash_key.hash(key)).or_insert(next);
+        if slot == next {
+            self.keys.push((at, key.len() as u16));
+        }
+        slot
+    }
+
+    /// The secret that it hashes under.
+    pub fn hash_key(&self) -> HashKey {
+        self.hash_key
+    }
+
+    /// The hash that stands for the id of the event in the given row.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn id_hash(&self, row: usize) -> u128 {
+        self.rows[row].id_hash
+    }
+
+    /// The slot of the key of the event in the given row: below [`key_count`](Self::key_count), and
+    /// the same for the same key.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn key_slot(&self, row: usize) -> usize {
+        self.rows[row].key_slot as usize
+    }
+
+    /// How many different keys it holds.
+    pub fn key_count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The key of a slot. Slots are numbered in the order in which keys first come.
+    ///
+    /// # Panics
+    /// When the chunk has no such slot.
+    pub fn key(&self, slot: usize) -> &str {
+        let (at, bytes) = self.keys[slot];
+        &self.text[at..at + usize::from(bytes)]
     }
 
     /// The index in the batch of the chunk's first event, from 0.
@@ -187,9 +303,25 @@ mod tests {
         chunk.push(bare);
         assert_eq!(chunk.iter().collect::<Vec<_>>(), [full, bare]);
         assert_eq!((chunk.first_index(), chunk.len()), (40, 2));
+        assert_eq!((chunk.key_count(), chunk.key(0)), (1, "ключ"));
+        assert_eq!((chunk.key_slot(0), chunk.key_slot(1)), (0, 0));
+        assert_ne!(chunk.id_hash(0), chunk.id_hash(1));
         chunk.restart(42);
         assert!(chunk.is_empty());
+        assert_eq!(chunk.key_count(), 0);
         assert_eq!(chunk.text_bytes(), 0);
+    }
+
+    #[test]
+    fn the_secret_decides_the_hashes_and_is_not_shown() {
+        let (one, other) = (HashKey([1; 16]), HashKey([2; 16]));
+        assert_eq!(one.hash("a"), one.hash("a"));
+        assert_ne!(one.hash("a"), other.hash("a"));
+        assert_ne!(one.hash("a"), one.hash("b"));
+        assert_eq!(format!("{one:?}"), "HashKey(..)");
+        let mut map = HashedMap::default();
+        map.insert(one.hash("a"), 1);
+        assert_eq!((map.get(&one.hash("a")), map.get(&one.hash("b"))), (Some(&1), None));
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Ingest<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Ended, Error> {
         let mut decoder = Decoder::new(raw, self.limits.clone());
-        let mut chunk = Chunk::default();
+        let mut chunk = Chunk::keyed(store.hash_key());
         // the first chunk is read before the store is asked for anything: a small batch holds
         // the store no longer than it takes to judge it
         let mut read = decoder.read_chunk(&mut chunk);

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use crate::engine::settings::Settings;
 use crate::engine::{Changes, Fact, Progress, Seen};
-use crate::event::{Chunk, Event};
+use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::Other;
 use crate::store::{
     Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
@@ -109,6 +109,10 @@ impl<S: Store> FailingStore<S> {
 impl<S: Store> Store for FailingStore<S> {
     fn settings(&self) -> Settings {
         self.inner.settings()
+    }
+
+    fn hash_key(&self) -> HashKey {
+        self.inner.hash_key()
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

@@ -19,7 +19,7 @@ use rustix::rand::GetRandomFlags;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::{Changes, Counts, Fact, Progress, Seen};
-use crate::event::{Chunk, Event};
+use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::{Code, Other};
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
@@ -32,6 +32,10 @@ pub use snapshot::{
 pub trait Store {
     /// What was fixed when the store was made.
     fn settings(&self) -> Settings;
+
+    /// The secret under which it hashes ids: a [`Chunk`] that is made with it need not be hashed
+    /// again.
+    fn hash_key(&self) -> HashKey;
 
     /// Opens the next unit of commit, or says that this very delivery is in already (its commit's
     /// answer was lost).

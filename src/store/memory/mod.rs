@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
+use crate::event::HashKey;
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, Pace, PresenceRow, Pruned, Receipt,
     Refused, Retention, RevisionRow, SettledRow, SourceRow, Store,
@@ -151,6 +152,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn settings(&self) -> Settings {
         self.state.settings
+    }
+
+    fn hash_key(&self) -> HashKey {
+        HashKey::default()
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, Row, params};
 
 use crate::engine::Counts;
+use crate::event::HashKey;
 
 /// How far the store has come. It is read when a batch begins and written when it ends: nobody
 /// else can change it in between.
@@ -49,6 +50,14 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
             pruned_start_ms: row.get(16)?,
         })
     })
+}
+
+/// The secret under which ids are hashed.
+pub(super) fn hash_key(connection: &Connection) -> rusqlite::Result<HashKey> {
+    connection
+        .prepare_cached("SELECT hash_key FROM store")?
+        .query_row([], |row| row.get(0))
+        .map(HashKey)
 }
 
 /// Writes it.

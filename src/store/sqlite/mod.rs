@@ -27,6 +27,7 @@ pub use read::SqliteSnapshot;
 
 use crate::clock::Clock;
 use crate::engine::settings::Settings;
+use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Store};
 use batch::SqliteBatch;
@@ -77,6 +78,7 @@ pub struct SqliteStore {
     path: PathBuf,
     options: Options,
     settings: Settings,
+    hash_key: HashKey,
     connection: Option<Connection>,
     /// Which file that is.
     file: Option<FileId>,
@@ -121,10 +123,13 @@ impl SqliteStore {
     /// [`Error::Misplaced`] on a network file system; the rest by kind.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
         let (connection, settings) = connect::writer(path, &options, options.busy_timeout)?;
+        let hash_key =
+            head::hash_key(&connection).map_err(|error| fault(path, "read its secret", &error))?;
         Ok(SqliteStore {
             path: path.to_owned(),
             options,
             settings,
+            hash_key,
             connection: Some(connection),
             file: FileId::of(path),
             log_bytes: connect::LOG_BYTES,
@@ -307,6 +312,10 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn settings(&self) -> Settings {
         self.settings
+    }
+
+    fn hash_key(&self) -> HashKey {
+        self.hash_key
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

@@ -15,7 +15,11 @@ use super::fault::fault;
 const APPLICATION_ID: i32 = 0x5746_6c6f;
 
 /// The step at place n leads from version n to version n + 1.
-const STEPS: [&str; 2] = [include_str!("schema/0001.sql"), include_str!("schema/0002.sql")];
+const STEPS: [&str; 3] = [
+    include_str!("schema/0001.sql"),
+    include_str!("schema/0002.sql"),
+    include_str!("schema/0003.sql"),
+];
 
 /// The version that this program writes.
 pub(super) const LATEST: i64 = STEPS.len() as i64;
@@ -105,7 +109,8 @@ pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Re
     connection.pragma_update(None, "user_version", LATEST)?;
     connection.execute(
         "INSERT INTO store (only_row, window_ms, lateness_ms, late_rule, late_policy, \
-         max_future_ms, dedup_horizon_ms) VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)",
+         max_future_ms, dedup_horizon_ms, hash_key) \
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, randomblob(16))",
         params![
             settings.window_ms(),
             settings.lateness_ms(),
