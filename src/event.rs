@@ -1,5 +1,6 @@
 //! What a source sends: one event, its identity and its payload, and chunks of them.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -126,6 +127,8 @@ pub struct Chunk {
     slots: HashedMap<u32>,
     // where in the text the key of each slot stands
     keys: Vec<(usize, u16)>,
+    // what a store found out ahead of the writer
+    hint: Option<Box<dyn Any + Send>>,
 }
 
 #[derive(Debug)]
@@ -156,6 +159,18 @@ impl Chunk {
         self.rows.clear();
         self.slots.clear();
         self.keys.clear();
+        self.hint = None;
+    }
+
+    /// Keeps what a store found out about these events ahead of its writer; it knows what it is. It
+    /// goes when the chunk is restarted.
+    pub fn set_hint(&mut self, hint: Box<dyn Any + Send>) {
+        self.hint = Some(hint);
+    }
+
+    /// What was kept so.
+    pub fn hint(&self) -> Option<&(dyn Any + Send)> {
+        self.hint.as_deref()
     }
 
     /// Adds an event behind the others. Its names must be within [`MAX_NAME_BYTES`].
@@ -204,6 +219,14 @@ impl Chunk {
     /// When the chunk has no such row.
     pub fn id_hash(&self, row: usize) -> u128 {
         self.rows[row].id_hash
+    }
+
+    /// The hash under any secret; at no cost under the one that the chunk was made with.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn id_hash_under(&self, row: usize, key: HashKey) -> u128 {
+        if key == self.hash_key { self.id_hash(row) } else { key.hash(self.event(row).id) }
     }
 
     /// The slot of the key of the event in the given row: below [`key_count`](Self::key_count), and
@@ -306,7 +329,10 @@ mod tests {
         assert_eq!((chunk.key_count(), chunk.key(0)), (1, "ключ"));
         assert_eq!((chunk.key_slot(0), chunk.key_slot(1)), (0, 0));
         assert_ne!(chunk.id_hash(0), chunk.id_hash(1));
+        chunk.set_hint(Box::new(7_u8));
+        assert_eq!(chunk.hint().and_then(|hint| hint.downcast_ref()), Some(&7_u8));
         chunk.restart(42);
+        assert!(chunk.hint().is_none());
         assert!(chunk.is_empty());
         assert_eq!(chunk.key_count(), 0);
         assert_eq!(chunk.text_bytes(), 0);

@@ -9,7 +9,7 @@ use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::Other;
 use crate::store::{
     Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
-    Retention, Settlement, Store,
+    Retention, Scout, Settlement, Store,
 };
 
 /// How a call fails.
@@ -109,6 +109,10 @@ impl<S: Store> FailingStore<S> {
 impl<S: Store> Store for FailingStore<S> {
     fn settings(&self) -> Settings {
         self.inner.settings()
+    }
+
+    fn scout(&self) -> Option<Box<dyn Scout>> {
+        self.inner.scout()
     }
 
     fn hash_key(&self) -> HashKey {

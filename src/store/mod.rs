@@ -37,6 +37,12 @@ pub trait Store {
     /// again.
     fn hash_key(&self) -> HashKey;
 
+    /// What can look at chunks ahead of the writer, on another thread; none where that is of no use.
+    /// It holds for as long as the store does.
+    fn scout(&self) -> Option<Box<dyn Scout>> {
+        None
+    }
+
     /// Opens the next unit of commit, or says that this very delivery is in already (its commit's
     /// answer was lost).
     ///
@@ -65,6 +71,13 @@ pub trait Store {
     /// # Errors
     /// As [`begin`](Self::begin).
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error>;
+}
+
+/// Finds out about the ids of a chunk what can be found out without the store, and leaves it in the
+/// chunk as a hint: whoever writes has less to do then. Nothing depends on it.
+pub trait Scout: Send {
+    /// Looks at a chunk that is full.
+    fn look(&mut self, chunk: &mut Chunk);
 }
 
 /// Asked between the steps of long work; a break ends it early, and what was done stays so.

@@ -105,7 +105,7 @@ fn a_write_that_fails_leaves_the_file_in_the_inbox_until_it_can_be_written() {
     let (world, mut model) = world();
     let mut daemon = world.daemon();
     let before = state(&world);
-    break_store(&world, "windows", "INSERT", "NEW.key = 'search'");
+    break_store(&world, "ledger_entries", "INSERT", "NEW.first > 5000");
     let events = batch("a", 0, 9000);
     world.drop_in("a.ndjson", ndjson(&events));
     world.eventually("the daemon says what is wrong", || {

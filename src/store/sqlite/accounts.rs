@@ -1,18 +1,18 @@
 //! What each source sent of each key, and what of it is no longer told apart by key.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 
 use rusqlite::{Connection, params};
 
-use crate::engine::{Changes, Counts};
+use crate::engine::Counts;
 use crate::store::{AccountRow, EachAccount, Error, EventRef, Pace, Pruned};
 
 use super::SqliteStore;
 use super::head::counts;
+use super::recent::Sums;
 
-/// Adds what a chunk says.
-pub(super) fn add(connection: &Connection, changes: &Changes<'_>) -> rusqlite::Result<()> {
+/// Adds what came, by source and key.
+pub(super) fn add(connection: &Connection, sums: &Sums) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "INSERT INTO accounts (source, key, accepted, late, duplicate, future, expired, \
          last_seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET \
@@ -21,18 +21,13 @@ pub(super) fn add(connection: &Connection, changes: &Changes<'_>) -> rusqlite::R
          expired = expired + excluded.expired, \
          last_seen_ms = MAX(last_seen_ms, excluded.last_seen_ms)",
     )?;
-    for change in &changes.accounts {
-        let Counts { accepted, late, duplicate, future, expired } = change.counts;
-        statement.execute(params![
-            changes.sources[change.source].source,
-            change.key,
-            accepted,
-            late,
-            duplicate,
-            future,
-            expired,
-            change.last_seen_ms,
-        ])?;
+    for (source, keys) in sums {
+        for (key, (counts, last_seen_ms)) in keys {
+            let Counts { accepted, late, duplicate, future, expired } = counts;
+            let counts =
+                params![source, key, accepted, late, duplicate, future, expired, last_seen_ms];
+            statement.execute(counts)?;
+        }
     }
     Ok(())
 }
@@ -47,8 +42,13 @@ pub(super) fn uncount(connection: &Connection, event: EventRef) -> rusqlite::Res
     Ok(())
 }
 
-/// Each account, by source and key; what is not told apart by key stands before the keys.
-pub(super) fn each(connection: &Connection, each: &mut EachAccount<'_>) -> rusqlite::Result<()> {
+/// Each account, by source and key; what is not told apart by key stands before the keys. To those
+/// in the table is added what came lately.
+pub(super) fn each(
+    connection: &Connection,
+    lately: &Sums,
+    each: &mut EachAccount<'_>,
+) -> rusqlite::Result<()> {
     let rest: Vec<(String, Counts)> = connection
         .prepare_cached(
             "SELECT source, accepted, late, duplicate, future, expired FROM pruned_accounts \
@@ -56,40 +56,60 @@ pub(super) fn each(connection: &Connection, each: &mut EachAccount<'_>) -> rusql
         )?
         .query_map([], |row| Ok((row.get(0)?, counts(row, 1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let mut rest = rest.iter().map(|(source, counts)| AccountRow {
-        source,
-        key: None,
-        counts: *counts,
-        last_seen_ms: None,
+    let mut rest = rest.iter().peekable();
+    let mut show = |account: &AccountRow<'_>| {
+        while let Some((source, counts)) =
+            rest.next_if(|(source, _)| source.as_str() <= account.source)
+        {
+            each(&AccountRow { source, key: None, counts: *counts, last_seen_ms: None })?;
+        }
+        each(account)
+    };
+    let all = lately.iter().flat_map(|(source, keys)| {
+        keys.iter().map(move |(key, (counts, last_seen_ms))| AccountRow {
+            source,
+            key: Some(key),
+            counts: *counts,
+            last_seen_ms: Some(*last_seen_ms),
+        })
     });
-    let mut next = rest.next();
+    let mut lately = all.peekable();
     let mut statement = connection.prepare_cached(
         "SELECT source, key, accepted, late, duplicate, future, expired, last_seen_ms \
          FROM accounts ORDER BY source, key",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let account = AccountRow {
+        let mut account = AccountRow {
             source: row.get_ref(0)?.as_str()?,
             key: Some(row.get_ref(1)?.as_str()?),
             counts: counts(row, 2)?,
             last_seen_ms: Some(row.get(7)?),
         };
-        while let Some(before) = next.filter(|before| before.source <= account.source) {
-            if each(&before) == ControlFlow::Break(()) {
+        let name = (account.source, account.key);
+        while let Some(before) = lately.next_if(|lately| (lately.source, lately.key) < name) {
+            if show(&before).is_break() {
                 return Ok(());
             }
-            next = rest.next();
         }
-        if each(&account) == ControlFlow::Break(()) {
+        if let Some(same) = lately.next_if(|lately| (lately.source, lately.key) == name) {
+            account.counts.add(&same.counts);
+            account.last_seen_ms = account.last_seen_ms.max(same.last_seen_ms);
+        }
+        if show(&account).is_break() {
             return Ok(());
         }
     }
-    while let Some(last) = next {
-        if each(&last) == ControlFlow::Break(()) {
+    for last in lately {
+        if show(&last).is_break() {
             return Ok(());
         }
-        next = rest.next();
+    }
+    drop(show);
+    for (source, counts) in rest {
+        if each(&AccountRow { source, key: None, counts: *counts, last_seen_ms: None }).is_break() {
+            break;
+        }
     }
     Ok(())
 }
@@ -109,7 +129,7 @@ pub(super) fn prune(
     let (mut source, mut key) = (String::new(), String::new());
     loop {
         let limit = store.prune_rows;
-        let (looked, gone) = store.transact("remove old accounts", |connection| {
+        let (looked, gone) = store.take_away("remove old accounts", |connection| {
             let looked: Vec<Looked> = connection
                 .prepare_cached(
                     "SELECT source, key, last_seen_ms < ?3 AND NOT EXISTS (SELECT 1 FROM held \

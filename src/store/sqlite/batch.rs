@@ -2,14 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use rusqlite::Connection;
+
 use crate::engine::{Changes, Fact, Progress, Seen};
 use crate::event::{Chunk, Event};
 use crate::refusal::Other;
-use crate::store::{Act, Batch, Committed, Delivery, Error, EventRef, Kept, Receipt, Settlement};
+use crate::store::{
+    Act, Batch, Committed, Delivery, Error, EventRef, Kept, Overflowing, Receipt, Settlement,
+};
 
-use super::head::Head;
+use super::head::{Head, Stamp};
 use super::late::Origin;
-use super::{SqliteStore, accounts, head, kept, late, ledger, receipts, sources, windows};
+use super::memory::Memory;
+use super::windows::Written;
+use super::{SqliteStore, head, kept, late, receipts, sources, windows};
 
 /// A batch whose transaction is open; dropping it undoes it.
 pub(super) struct SqliteBatch<'s> {
@@ -17,12 +23,13 @@ pub(super) struct SqliteBatch<'s> {
     delivery: Delivery,
     number: u64,
     head: Head,
+    /// The state of the store in which it began.
+    begun: Stamp,
     now_ms: Option<i64>,
     windows_closed: u64,
     closings: Vec<u64>,
     presence_changes: u64,
     sources: BTreeSet<String>,
-    order: Vec<usize>,
     state: State,
 }
 
@@ -41,13 +48,13 @@ impl<'s> SqliteBatch<'s> {
             store,
             delivery,
             number: head.last_number.saturating_add(1),
+            begun: head.stamp(),
             head,
             now_ms: None,
             windows_closed: 0,
             closings: Vec::new(),
             presence_changes: 0,
             sources: BTreeSet::new(),
-            order: Vec::new(),
             state: State::Open,
         }
     }
@@ -65,9 +72,12 @@ impl Batch for SqliteBatch<'_> {
     }
 
     fn facts(&mut self, chunk: &Chunk, facts: &mut Vec<Fact>) -> Result<(), Error> {
-        let order = &mut self.order;
-        self.store
-            .attempt("look up ids", |connection| ledger::lookup(connection, chunk, order, facts))
+        let (key, head) = (self.store.hash_key, &self.head);
+        let horizon_ms = self.store.settings.dedup_horizon_ms();
+        let oldest_ms = horizon_ms.map_or(i64::MIN, |ms| head.watermark_ms.saturating_sub(ms));
+        self.store.attempt_in_memory("look up ids", |connection, memory| {
+            memory.ledger(connection, head)?.lookup(connection, chunk, key, oldest_ms, facts)
+        })
     }
 
     fn progress(&mut self, asked: &[&str]) -> Result<Progress, Error> {
@@ -86,19 +96,25 @@ impl Batch for SqliteBatch<'_> {
     fn apply(&mut self, chunk: &Chunk, changes: &Changes<'_>) -> Result<u64, Error> {
         let window_ms = self.store.settings.window_ms();
         let (now_ms, presence_changes) = (self.now_ms(), self.presence_changes);
-        let (batch, delivery, order) = (self.number, &self.delivery, &mut self.order);
+        let (batch, delivery, head) = (self.number, &self.delivery, &self.head);
+        let (key, begun) = (self.store.hash_key, self.begun);
         let origin = Origin { chunk, batch, source: &delivery.source };
-        let written = self.store.attempt("write what a batch changes", |connection| {
-            let written = windows::write(connection, window_ms, changes, batch)?;
+        let doing = "write what a batch changes";
+        let written = self.store.attempt_in_memory(doing, |connection, memory| {
+            let written = write_windows(connection, memory, begun, window_ms, changes, batch)?;
             if written.is_ok() {
-                ledger::record(connection, chunk, &changes.recorded, order, batch)?;
+                if !changes.recorded.is_empty() {
+                    let ledger = memory.ledger(connection, head)?;
+                    ledger.record(connection, chunk, key, &changes.recorded, batch)?;
+                }
                 late::keep_late(connection, &origin, window_ms, &changes.late)?;
                 late::hold(connection, &origin, &changes.held)?;
                 sources::add(connection, &changes.sources)?;
-                accounts::add(connection, changes)?;
                 let presence = &changes.presence;
                 sources::change_presence(connection, presence, batch, presence_changes, now_ms)?;
                 sources::add_versions(connection, &changes.versions)?;
+                // a batch may have more than memory
+                memory.tidy(connection, false)?;
             }
             Ok(written)
         })?;
@@ -131,16 +147,21 @@ impl Batch for SqliteBatch<'_> {
         refs: &mut Vec<EventRef>,
     ) -> Result<(), Error> {
         let now = (self.store.settings.window_ms(), &self.head);
-        self.store.attempt("read what was kept", |connection| {
+        let begun = self.begun;
+        self.store.attempt_in_memory("read what was kept", |connection, memory| {
+            memory.recent(connection, begun)?.work_in(connection)?;
             kept::next(connection, kind, after, now, chunk, refs)
         })
     }
 
     fn settle(&mut self, refs: &[EventRef], settlement: Settlement) -> Result<(), Error> {
         let (batch, now_ms) = (self.number, self.now_ms());
-        let absent = self.store.attempt("settle what was kept", |connection| {
-            kept::settle(connection, refs, settlement, batch, now_ms)
-        })?;
+        let begun = self.begun;
+        let absent =
+            self.store.attempt_in_memory("settle what was kept", |connection, memory| {
+                memory.recent(connection, begun)?.work_in(connection)?;
+                kept::settle(connection, refs, settlement, batch, now_ms)
+            })?;
         if let Some(event) = absent {
             self.state = State::Spoilt;
             return Err(Error::Io(format!(
@@ -174,9 +195,11 @@ impl Batch for SqliteBatch<'_> {
         } else {
             other.batch = Some(seen.batch);
         }
-        self.store.attempt("look up where an id came from", |connection| {
+        let (id_hash, head) = (self.store.hash_key.hash(event.id), &self.head);
+        self.store.attempt_in_memory("look up where an id came from", |connection, memory| {
             receipts::describe(connection, seen.batch, &mut other)?;
-            ledger::describe(connection, event.id, seen, &mut other)?;
+            let ledger = memory.ledger(connection, head)?;
+            ledger.describe(connection, id_hash, seen, &mut other)?;
             Ok(other)
         })
     }
@@ -214,15 +237,22 @@ impl Batch for SqliteBatch<'_> {
             windows_closed: self.windows_closed,
         };
         let (delivery, named) = (&self.delivery, &self.sources);
-        self.store.attempt("keep the receipt of a batch", |connection| {
+        let ended = &mut head;
+        self.store.attempt_in_memory("keep the receipt of a batch", |connection, memory| {
+            memory.measure(ended);
+            memory.tidy(connection, true)?;
             sources::stamp(connection, named, committed.batch, &delivery.file, committed_at_ms)?;
             receipts::keep(connection, delivery, receipt, &committed, committed_at_ms)?;
-            head::save(connection, &head)
+            head::save(connection, ended)
         })?;
         // whatever comes of it, there is nothing left to undo
         self.state = State::Ended;
-        self.store.finish()?;
-        Ok(committed)
+        let finished = self.store.finish();
+        match &finished {
+            Ok(()) => self.store.memory.keep(self.begun, head.stamp()),
+            Err(_) => self.store.memory.distrust(),
+        }
+        finished.map(|()| committed)
     }
 }
 
@@ -230,6 +260,37 @@ impl Drop for SqliteBatch<'_> {
     fn drop(&mut self) {
         if self.state != State::Ended {
             self.store.undo();
+            self.store.memory.undo();
         }
     }
+}
+
+/// Adds what a chunk brings to windows and accounts. They stay apart from the tables, unless final
+/// windows are corrected: their revisions need all of them there.
+fn write_windows(
+    connection: &Connection,
+    memory: &mut Memory,
+    begun: Stamp,
+    window_ms: i64,
+    changes: &Changes<'_>,
+    batch: u64,
+) -> rusqlite::Result<Result<Written, Vec<Overflowing>>> {
+    let recent = memory.recent(connection, begun)?;
+    if changes.corrections.is_empty() {
+        let new = match recent.add(connection, &changes.windows, changes)? {
+            Ok(new) => new,
+            Err(overflowing) => return Ok(Err(overflowing)),
+        };
+        let elsewhere = |first_ms, after_ms| recent.new_windows(first_ms, after_ms);
+        let closed = windows::close(connection, window_ms, &changes.moves, batch, &elsewhere)?;
+        return Ok(Ok(Written { new, closed, corrected: 0 }));
+    }
+    recent.work_in(connection)?;
+    let written = windows::write(connection, window_ms, changes, batch)?;
+    let both = [changes.windows.last(), changes.corrections.last()];
+    recent.table_grew(both.into_iter().flatten().map(|(id, _)| id.start_ms).max());
+    Ok(match recent.add(connection, &[], changes)? {
+        Ok(_) => written,
+        Err(overflowing) => Err(overflowing),
+    })
 }

@@ -26,13 +26,32 @@ pub(super) struct Head {
     pub(super) held: u64,
     /// The greatest start of a window that was pruned.
     pub(super) pruned_start_ms: Option<i64>,
+    /// The position behind all that were ever given to entries of the ledger.
+    pub(super) next_position: u64,
+    /// How often something was taken away without a batch.
+    pub(super) removals: u64,
+}
+
+impl Head {
+    /// What differs as soon as anybody wrote what a writer has in memory.
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp { last_number: self.last_number, removals: self.removals }
+    }
+}
+
+/// A state of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    last_number: u64,
+    removals: u64,
 }
 
 /// Reads it.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
     let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
                refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
-               expired, corrected_windows, late_applied, pruned_start_ms FROM store";
+               expired, corrected_windows, late_applied, pruned_start_ms, next_position, removals \
+               FROM store";
     connection.prepare_cached(sql)?.query_row([], |row| {
         Ok(Head {
             watermark_ms: row.get(0)?,
@@ -48,6 +67,8 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
             corrected_windows: row.get(14)?,
             late_applied: row.get(15)?,
             pruned_start_ms: row.get(16)?,
+            next_position: row.get(17)?,
+            removals: row.get(18)?,
         })
     })
 }
@@ -66,7 +87,7 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
                last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
                late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \
                future = ?13, expired = ?14, corrected_windows = ?15, late_applied = ?16, \
-               pruned_start_ms = ?17";
+               pruned_start_ms = ?17, next_position = ?18, removals = ?19";
     connection.prepare_cached(sql)?.execute(params![
         head.watermark_ms,
         head.last_number,
@@ -85,6 +106,8 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
         head.corrected_windows,
         head.late_applied,
         head.pruned_start_ms,
+        head.next_position,
+        head.removals,
     ])?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod backup;
 mod batch;
+mod codec;
 mod connect;
 mod create;
 mod fault;
@@ -10,10 +11,12 @@ mod head;
 mod kept;
 mod late;
 mod ledger;
+mod memory;
 mod place;
 mod prune;
 mod read;
 mod receipts;
+mod recent;
 mod schema;
 mod sources;
 mod windows;
@@ -29,10 +32,11 @@ use crate::clock::Clock;
 use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
-use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Store};
+use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Store};
 use batch::SqliteBatch;
 use fault::fault;
 use head::Head;
+use memory::Memory;
 use place::FileId;
 
 /// How a store is used; nothing of it is kept in the store.
@@ -86,8 +90,9 @@ pub struct SqliteStore {
     log_bytes: u64,
     /// How many rows retention looks at or removes in one transaction.
     prune_rows: usize,
-    /// Up to which id the ledger was walked when that was cut short.
-    prune_behind: Vec<u8>,
+    /// From which position on the ledger is walked, where that was cut short.
+    prune_from: u64,
+    memory: Memory,
     /// The fate of a commit is unknown: what recovery finds must be settled first.
     in_doubt: bool,
     /// The refusal whose commit has an unknown fate.
@@ -134,7 +139,8 @@ impl SqliteStore {
             file: FileId::of(path),
             log_bytes: connect::LOG_BYTES,
             prune_rows: prune::ROWS_AT_ONCE,
-            prune_behind: Vec::new(),
+            prune_from: 0,
+            memory: Memory::default(),
             in_doubt: false,
             refusal_in_doubt: None,
         })
@@ -225,15 +231,25 @@ impl SqliteStore {
         doing: &str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
+        self.attempt_in_memory(doing, |connection, _| work(connection))
+    }
+
+    /// The same, with what is in memory.
+    fn attempt_in_memory<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Connection, &mut Memory) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
         let Some(connection) = &self.connection else {
             return Err(Error::Io(format!(
                 "{}: could not {doing}: the batch failed before; begin again",
                 self.path.display()
             )));
         };
-        work(connection).map_err(|error| {
+        work(connection, &mut self.memory).map_err(|error| {
             let error = fault(&self.path, doing, &error);
             self.connection = None;
+            self.memory.distrust();
             error
         })
     }
@@ -289,6 +305,26 @@ impl SqliteStore {
         Ok(done)
     }
 
+    /// One transaction of its own that takes something away from the tables, in which all that is
+    /// known of windows and accounts stands by then.
+    fn take_away<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.start()?;
+        let done = self.attempt_in_memory(doing, |connection, memory| {
+            let mut head = head::load(connection)?;
+            memory.recent(connection, head.stamp())?.work_in(connection)?;
+            head.removals += 1;
+            head::save(connection, &head)?;
+            work(connection)
+        })?;
+        self.memory.distrust();
+        self.finish()?;
+        Ok(done)
+    }
+
     /// What retention may remove at this moment.
     fn retention_bounds(&mut self, what: &Retention) -> Result<Bounds, Error> {
         let (settings, now_ms) = (self.settings, self.options.clock.now_ms());
@@ -316,6 +352,10 @@ impl Store for SqliteStore {
 
     fn hash_key(&self) -> HashKey {
         self.hash_key
+    }
+
+    fn scout(&self) -> Option<Box<dyn Scout>> {
+        Some(self.memory.scout(self.hash_key))
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

@@ -7,6 +7,7 @@ use crate::engine::window;
 use crate::store::retention::{Bounds, ReceiptBound};
 use crate::store::{Error, Pace, Pruned, Retention};
 
+use super::ledger::{self, Walk};
 use super::{SqliteStore, accounts, head};
 
 /// Rows looked at or removed in one transaction.
@@ -35,7 +36,7 @@ pub(super) fn prune(
     Ok(pruned)
 }
 
-/// The tree is walked from end to end, without an index that each ingested event would pay for.
+/// Runs that hold nothing so old are passed over.
 fn ids(
     store: &mut SqliteStore,
     bounds: &Bounds,
@@ -43,29 +44,18 @@ fn ids(
     pace: &mut Pace<'_>,
 ) -> Result<(), Error> {
     let Some(from_ms) = bounds.ids_from_ms else { return Ok(()) };
-    let mut behind = std::mem::take(&mut store.prune_behind);
+    let mut walk = Walk { from: std::mem::take(&mut store.prune_from), ..Walk::default() };
     loop {
-        let limit = store.prune_rows as u64;
-        let last = store.transact("remove forgotten ids", |connection| {
-            let last: Option<Vec<u8>> = connection
-                .prepare_cached(
-                    "SELECT MAX(id) FROM (SELECT id FROM ledger WHERE id > ?1 ORDER BY id LIMIT ?2)",
-                )?
-                .query_row(params![behind, limit], |row| row.get(0))?;
-            let sql = "DELETE FROM ledger WHERE id > ?1 AND id <= ?2 AND timestamp_ms < ?3";
-            let gone = match &last {
-                Some(last) => {
-                    connection.prepare_cached(sql)?.execute(params![behind, last, from_ms])?
-                }
-                None => 0,
-            };
-            Ok(last.map(|last| (last, gone)))
+        let rows = store.prune_rows;
+        walk = store.take_away("remove forgotten ids", |connection| {
+            ledger::forget_some(connection, from_ms, rows, &walk)
         })?;
-        let Some((last, gone)) = last else { return Ok(()) };
-        pruned.ids += gone as u64;
-        behind = last;
+        pruned.ids += walk.gone;
+        if walk.is_over {
+            return Ok(());
+        }
         if pace().is_break() {
-            store.prune_behind = behind;
+            store.prune_from = walk.from;
             return Ok(());
         }
     }
@@ -122,7 +112,7 @@ fn windows(
     loop {
         let limit = store.prune_rows;
         let (looked, (windows, revisions)) =
-            store.transact("remove old windows", |connection| {
+            store.take_away("remove old windows", |connection| {
                 let looked: Vec<Looked> = connection
                     .prepare_cached(
                         "SELECT start_ms, key, revision > 0, EXISTS (SELECT 1 FROM late \
@@ -276,7 +266,7 @@ fn remove(
 ) -> Result<(), Error> {
     loop {
         let limit = store.prune_rows;
-        let gone = store.transact(doing, |connection| some(connection, limit as u64))?;
+        let gone = store.take_away(doing, |connection| some(connection, limit as u64))?;
         *count += gone as u64;
         if gone < limit || pace().is_break() {
             return Ok(());

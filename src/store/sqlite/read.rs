@@ -18,7 +18,7 @@ use super::Options;
 use super::fault::fault;
 use super::head::{self, counts};
 use super::windows::totals;
-use super::{accounts, connect, kept, ledger, receipts, schema, sources, windows};
+use super::{accounts, connect, kept, ledger, receipts, recent, schema, sources, windows};
 
 /// The state of a store at the moment when this was taken.
 #[derive(Debug)]
@@ -86,9 +86,10 @@ impl Snapshot for SqliteSnapshot {
         self.read("summary", |connection| {
             let head = head::load(connection)?;
             let first_open_ms = window::start_ms(head.watermark_ms, self.settings.window_ms());
-            let open_windows = connection
+            let in_table: u64 = connection
                 .prepare_cached("SELECT COUNT(*) FROM windows WHERE start_ms >= ?1")?
                 .query_row(params![first_open_ms], |row| row.get(0))?;
+            let open_windows = in_table + recent::new_windows(connection, first_open_ms)?;
             let max_timestamp_ms = connection
                 .prepare_cached("SELECT MAX(max_timestamp_ms) FROM sources")?
                 .query_row([], |row| row.get(0))?;
@@ -146,7 +147,9 @@ impl Snapshot for SqliteSnapshot {
     }
 
     fn accounts(&self, each: &mut EachAccount<'_>) -> Result<(), Error> {
-        self.read("accounts", |connection| accounts::each(connection, each))
+        self.read("accounts", |connection| {
+            accounts::each(connection, &recent::sums(connection)?, each)
+        })
     }
 
     fn windows(&self, span: Span, each: &mut EachWindow<'_>) -> Result<(), Error> {
@@ -157,17 +160,38 @@ impl Snapshot for SqliteSnapshot {
                  WHERE start_ms >= ?1 AND start_ms < ?2 ORDER BY start_ms, key",
             )?;
             let mut rows = statement.query(params![from_ms, to_ms])?;
+            let recent = recent::windows(connection, from_ms..to_ms)?;
+            let mut recent = recent
+                .iter()
+                .map(|((start_ms, key), totals)| WindowRow {
+                    key,
+                    start_ms: *start_ms,
+                    totals: *totals,
+                    revision: 0,
+                })
+                .peekable();
             while let Some(row) = rows.next()? {
-                let window = WindowRow {
+                let mut window = WindowRow {
                     key: row.get_ref(0)?.as_str()?,
                     start_ms: row.get(1)?,
                     totals: totals(row, 2)?,
                     revision: row.get(6)?,
                 };
-                if each(&window) == ControlFlow::Break(()) {
-                    break;
+                let place = (window.start_ms, window.key);
+                while let Some(before) = recent.next_if(|other| (other.start_ms, other.key) < place)
+                {
+                    if each(&before).is_break() {
+                        return Ok(());
+                    }
+                }
+                if let Some(same) = recent.next_if(|other| (other.start_ms, other.key) == place) {
+                    window.totals = same.totals;
+                }
+                if each(&window).is_break() {
+                    return Ok(());
                 }
             }
+            let _ = recent.try_for_each(|window| each(&window));
             Ok(())
         })
     }
@@ -254,7 +278,8 @@ impl Snapshot for SqliteSnapshot {
         self.read("ids", |connection| {
             let watermark_ms = head::load(connection)?.watermark_ms;
             let horizon_ms = self.settings.dedup_horizon_ms();
-            ledger::remembered(connection, id, horizon_ms.map(|ms| watermark_ms - ms))
+            let oldest_ms = horizon_ms.map_or(i64::MIN, |ms| watermark_ms.saturating_sub(ms));
+            ledger::remembered(connection, head::hash_key(connection)?.hash(id), oldest_ms)
         })
     }
 

@@ -10,6 +10,7 @@ use crate::store::Error;
 use std::path::Path;
 
 use super::fault::fault;
+use super::{head, ledger};
 
 /// What marks a file as a store of this program, in the header of the database: "WFlo".
 const APPLICATION_ID: i32 = 0x5746_6c6f;
@@ -82,12 +83,26 @@ fn migrate_watched(
                 statement.execute([])?;
                 go_on()?;
             }
+            if have + 1 == RUNS {
+                take_over_ids(connection)?;
+                go_on()?;
+            }
             connection.pragma_update(None, "user_version", have + 1)?;
             go_on()?;
         }
         connection.execute_batch("COMMIT")?;
     }
     Ok(())
+}
+
+/// The version from which on the ledger is kept as entries and runs.
+const RUNS: i64 = 3;
+
+/// Ids are hashed by the program, so this is no matter for SQL.
+fn take_over_ids(connection: &Connection) -> rusqlite::Result<()> {
+    let next_position = ledger::take_over(connection, head::hash_key(connection)?)?;
+    connection.execute("UPDATE store SET next_position = ?1", params![next_position])?;
+    connection.execute("DROP TABLE ledger", []).map(|_| ())
 }
 
 /// Whether the store is of an older version than this program reads.
@@ -105,6 +120,7 @@ pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Re
     for step in STEPS {
         connection.execute_batch(step)?;
     }
+    connection.execute_batch("DROP TABLE ledger")?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", LATEST)?;
     connection.execute(

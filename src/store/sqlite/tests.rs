@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::memory::Sizes;
 use super::*;
 use crate::store::Snapshot;
 use crate::store::conformance::{Subject, agree_with_the_model, conformance};
@@ -16,11 +17,26 @@ mod retention;
 struct Files {
     folder: tempfile::TempDir,
     made: std::cell::Cell<u32>,
+    sizes: Sizes,
 }
+
+/// So little that runs are made and merged, and tables written, all the time.
+const TINY: Sizes = Sizes {
+    tail_entries: 4,
+    merged_runs: [2, 2],
+    merge_pace: 1000,
+    least_merge_ids: 1,
+    recent_windows: 2,
+    recent_rows: 5,
+};
 
 impl Files {
     fn new() -> Files {
-        Files { folder: tempfile::tempdir().unwrap(), made: std::cell::Cell::new(0) }
+        Files {
+            folder: tempfile::tempdir().unwrap(),
+            made: std::cell::Cell::new(0),
+            sizes: Sizes::default(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -38,8 +54,9 @@ impl Subject for Files {
     fn make(&self, settings: Settings) -> SqliteStore {
         self.made.set(self.made.get() + 1);
         let path = self.path(&format!("{}.db", self.made.get()));
-        let (store, created) = SqliteStore::create(&path, settings, options()).unwrap();
+        let (mut store, created) = SqliteStore::create(&path, settings, options()).unwrap();
         assert_eq!(created, Created::Made);
+        store.memory = Memory::of_sizes(self.sizes);
         store
     }
 
@@ -50,7 +67,9 @@ impl Subject for Files {
     fn reopen(&self, store: SqliteStore) -> SqliteStore {
         let (path, options) = (store.path.clone(), store.options.clone());
         drop(store);
-        SqliteStore::open(&path, options).unwrap()
+        let mut store = SqliteStore::open(&path, options).unwrap();
+        store.memory = Memory::of_sizes(self.sizes);
+        store
     }
 
     fn reopen_at(&self, mut store: SqliteStore, now_ms: i64) -> SqliteStore {
@@ -70,4 +89,14 @@ fn it_conforms() {
 #[test]
 fn it_agrees_with_the_model() {
     agree_with_the_model(&Files::new(), 200);
+}
+
+#[test]
+fn it_conforms_with_tiny_runs() {
+    conformance(&Files { sizes: TINY, ..Files::new() });
+}
+
+#[test]
+fn it_agrees_with_the_model_with_tiny_runs() {
+    agree_with_the_model(&Files { sizes: TINY, ..Files::new() }, 200);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::{self, WindowId};
@@ -21,7 +21,8 @@ pub(super) struct Written {
     pub(super) corrected: u64,
 }
 
-/// Adds to each window what a chunk brings, keeps the moves that closed some, then corrects what is
+/// For a chunk that corrects final windows, when all that is known of windows is in the table: adds to
+/// each window what the chunk brings, keeps the moves that closed some, then corrects what is
 /// final. Otherwise the windows that would leave their range: nothing is to be relied on then.
 pub(super) fn write(
     connection: &Connection,
@@ -34,7 +35,7 @@ pub(super) fn write(
     // only a window that is corrected in the very chunk that it closed in is in both lists
     let mut before: Before<'_> = changes.corrections.iter().map(|(id, _)| (*id, None)).collect();
     add(connection, &changes.windows, &mut before, &mut written, &mut overflowing)?;
-    written.closed = close(connection, window_ms, &changes.moves, batch)?;
+    written.closed = close(connection, window_ms, &changes.moves, batch, &|_, _| 0)?;
     correct(connection, &changes.corrections, batch, &before, &mut written, &mut overflowing)?;
     overflowing.sort_unstable_by(|a, b| (a.start_ms, &a.key).cmp(&(b.start_ms, &b.key)));
     Ok(if overflowing.is_empty() { Ok(written) } else { Err(overflowing) })
@@ -51,17 +52,9 @@ fn add<'c>(
     written: &mut Written,
     overflowing: &mut Vec<Overflowing>,
 ) -> rusqlite::Result<()> {
-    let mut find = connection.prepare_cached(
-        "SELECT count, sum, min, max FROM windows WHERE start_ms = ?1 AND key = ?2",
-    )?;
-    let mut put = connection.prepare_cached(
-        "INSERT INTO windows (start_ms, key, count, sum, min, max) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
-         ON CONFLICT DO UPDATE SET count = excluded.count, sum = excluded.sum, \
-         min = excluded.min, max = excluded.max",
-    )?;
+    let (mut find, mut put) = (Find::new(connection)?, Put::new(connection)?);
     for (id, delta) in windows {
-        let before =
-            find.query_row(params![id.start_ms, id.key], |row| totals(row, 0)).optional()?;
+        let before = find.totals(id)?;
         if let Some(held) = corrected.get_mut(id) {
             *held = Some(before);
         }
@@ -70,10 +63,77 @@ fn add<'c>(
             continue;
         };
         written.new += u64::from(before.is_none());
-        let Totals { count, sum, min, max } = after;
-        put.execute(params![id.start_ms, id.key, count, sum, min, max])?;
+        put.totals(id, &after)?;
     }
     Ok(())
+}
+
+/// Asks what windows hold.
+pub(super) struct Find<'c>(CachedStatement<'c>);
+
+impl<'c> Find<'c> {
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Find<'c>> {
+        let sql = "SELECT count, sum, min, max FROM windows WHERE start_ms = ?1 AND key = ?2";
+        connection.prepare_cached(sql).map(Find)
+    }
+
+    pub(super) fn totals(&mut self, id: &WindowId<'_>) -> rusqlite::Result<Option<Totals>> {
+        self.0.query_row(params![id.start_ms, id.key], |row| totals(row, 0)).optional()
+    }
+}
+
+/// How many new windows are written by one statement: it finds the place of the next beside that of
+/// the one before.
+const NEW_AT_ONCE: usize = 64;
+
+/// Writes what windows hold; their revisions stay.
+pub(super) struct Put<'c> {
+    any: CachedStatement<'c>,
+    new: CachedStatement<'c>,
+    many: CachedStatement<'c>,
+}
+
+impl<'c> Put<'c> {
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Put<'c>> {
+        let sql = "INSERT INTO windows (start_ms, key, count, sum, min, max) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET \
+                   count = excluded.count, sum = excluded.sum, min = excluded.min, \
+                   max = excluded.max";
+        let new = "INSERT INTO windows (start_ms, key, count, sum, min, max) \
+                   VALUES (?, ?, ?, ?, ?, ?)";
+        let many = format!("{new}{}", ", (?, ?, ?, ?, ?, ?)".repeat(NEW_AT_ONCE - 1));
+        Ok(Put {
+            any: connection.prepare_cached(sql)?,
+            new: connection.prepare_cached(new)?,
+            many: connection.prepare_cached(&many)?,
+        })
+    }
+
+    pub(super) fn totals(&mut self, id: &WindowId<'_>, totals: &Totals) -> rusqlite::Result<()> {
+        let Totals { count, sum, min, max } = totals;
+        self.any.execute(params![id.start_ms, id.key, count, sum, min, max]).map(|_| ())
+    }
+
+    /// The same for windows that are not there, in their order, at less cost.
+    pub(super) fn new_totals(&mut self, all: &[(WindowId<'_>, Totals)]) -> rusqlite::Result<()> {
+        let (many, rest) = all.as_chunks::<NEW_AT_ONCE>();
+        for windows in many {
+            for (place, (id, totals)) in windows.iter().enumerate() {
+                let Totals { count, sum, min, max } = totals;
+                let first = 6 * place + 1;
+                self.many.raw_bind_parameter(first, id.start_ms)?;
+                self.many.raw_bind_parameter(first + 1, id.key)?;
+                for (number, column) in [count, sum, min, max].into_iter().zip(first + 2..) {
+                    self.many.raw_bind_parameter(column, number)?;
+                }
+            }
+            self.many.raw_execute()?;
+        }
+        for (id, Totals { count, sum, min, max }) in rest {
+            self.new.execute(params![id.start_ms, id.key, count, sum, min, max])?;
+        }
+        Ok(())
+    }
 }
 
 fn correct<'c>(
@@ -128,7 +188,7 @@ fn correct<'c>(
     Ok(())
 }
 
-fn overflow(id: &WindowId<'_>, before: Option<Totals>) -> Overflowing {
+pub(super) fn overflow(id: &WindowId<'_>, before: Option<Totals>) -> Overflowing {
     Overflowing { key: id.key.to_owned(), start_ms: id.start_ms, before }
 }
 
@@ -143,12 +203,14 @@ pub(super) fn totals(row: &Row<'_>, first: usize) -> rusqlite::Result<Totals> {
 }
 
 /// Keeps the moves that closed windows which hold something; says how many each of them closed.
-/// The chunk's own windows must be there already.
-fn close(
+/// `elsewhere` says how many there are between two starts that are not in the table. The chunk's own
+/// windows must be there already.
+pub(super) fn close(
     connection: &Connection,
     window_ms: i64,
     moves: &[Move],
     batch: u64,
+    elsewhere: &dyn Fn(i64, i64) -> u64,
 ) -> rusqlite::Result<Vec<u64>> {
     let mut count = connection
         .prepare_cached("SELECT COUNT(*) FROM windows WHERE start_ms >= ?1 AND start_ms < ?2")?;
@@ -164,7 +226,8 @@ fn close(
             closings.push(0);
             continue;
         };
-        let closed: u64 = count.query_row(params![first_ms, after_ms], |row| row.get(0))?;
+        let in_table: u64 = count.query_row(params![first_ms, after_ms], |row| row.get(0))?;
+        let closed = in_table + elsewhere(first_ms, after_ms);
         if closed > 0 {
             keep.execute(params![moved.to_ms, moved.from_ms, batch, moved.event_index, closed])?;
         }

@@ -140,7 +140,9 @@ fn a_store_that_is_damaged_within_stops_the_daemon_while_it_runs() {
     let other = Connection::open(world.db()).unwrap();
     other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let root: i64 = other
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'ledger'", [], |row| row.get(0))
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'ledger_entries'", [], |row| {
+            row.get(0)
+        })
         .unwrap();
     let page_bytes: i64 = other.query_row("PRAGMA page_size", [], |row| row.get(0)).unwrap();
     drop(other);

@@ -109,6 +109,13 @@ fn look_into(db: &Path) -> Connection {
     Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
 }
 
+/// Whether the store has that id.
+fn remembers(world: &World, id: &str) -> bool {
+    let options = windowflow::store::sqlite::Options::default();
+    let store = windowflow::store::sqlite::SqliteStore::snapshot(&world.db(), options).unwrap();
+    windowflow::store::Snapshot::remembered(&store, id).unwrap().is_some()
+}
+
 /// The files of the batches, in the order in which they took effect.
 fn order_taken(world: &World) -> Vec<String> {
     let store = look_into(&world.db());

@@ -25,7 +25,12 @@ fn every_question_has_its_index() {
         include_str!("../prune.rs"),
         include_str!("../windows.rs"),
         include_str!("../receipts.rs"),
-        include_str!("../ledger.rs"),
+        include_str!("../ledger/mod.rs"),
+        include_str!("../ledger/cursor.rs"),
+        include_str!("../ledger/forget.rs"),
+        include_str!("../ledger/run.rs"),
+        include_str!("../recent/mod.rs"),
+        include_str!("../recent/row.rs"),
     ]
     .into_iter()
     .flat_map(queries)

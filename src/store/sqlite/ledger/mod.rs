@@ -1,0 +1,530 @@
+//! Every id taken in, and what came with it: entries in the order in which they came, and runs that
+//! say where an id is.
+//!
+//! Entries are written once and never moved. Their ids are kept in memory until there are enough of
+//! them for a run, and runs are merged into larger ones. A filter for each run says of nearly every new id
+//! that the run does not hold it. What a filter does not rule out is looked up, and compared with
+//! its entry. An id that came again after it was forgotten has one entry still: its last.
+
+mod build;
+mod cursor;
+mod filter;
+mod forget;
+mod old;
+mod row;
+mod run;
+mod scout;
+mod tail;
+
+use std::cmp::Reverse;
+use std::sync::{Arc, PoisonError};
+
+use rusqlite::{Connection, params};
+
+use crate::engine::{Fact, Seen};
+use crate::event::{Chunk, HashKey};
+use crate::refusal::Other;
+use crate::store::{EventRef, RememberedRow, Scout};
+
+use super::memory::Sizes;
+use build::Build;
+use cursor::Cursor;
+pub(super) use forget::{Walk, forget_some};
+pub(super) use old::take_over;
+use row::{Entries, Entry, RowWriter};
+use run::{New, Run};
+use scout::{Filters, Hint, Shared};
+use tail::Tail;
+
+/// For how many ids memory is fetched ahead.
+const AT_ONCE: usize = 256;
+
+/// Bits of the hash of an id by which runs are sorted.
+const SHORT_BITS: u32 = 48;
+
+/// The bits of a hash that are kept.
+fn kept(hash: u128) -> u128 {
+    hash >> 32
+}
+
+/// The upper bits of what is kept.
+fn short_of(kept: u128) -> u64 {
+    (kept >> (96 - SHORT_BITS)) as u64
+}
+
+/// Into which of so many equal slots a short hash falls; greater ones into later slots.
+fn slot_of(short: u64, slots: usize) -> usize {
+    ((u128::from(short) * slots as u128) >> SHORT_BITS) as usize
+}
+
+/// What a writer has in memory of the ledger.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    tail: Tail,
+    /// The oldest first.
+    runs: Vec<Arc<Run>>,
+    /// The same, for who looks ahead of the writer.
+    shared: Shared,
+    /// The numbers of those that were made since the batch began.
+    made: Vec<u64>,
+    merging: Option<Merging>,
+    /// Something was done since the batch began that to undo all must be read again.
+    must_load: bool,
+    /// Rows of the chunk that was looked up last whose ids are known, with their positions.
+    hits: Vec<(usize, u64)>,
+    // scratch
+    hashes: Vec<u128>,
+    new: Vec<(u64, u32)>,
+    maybe: Vec<(u64, u32)>,
+    asked: Vec<(u32, Place)>,
+}
+
+/// Runs of this level are merged no more: they reach over so much that two do not go into one.
+const TOP_LEVEL: u64 = 3;
+
+/// A merge that is under way.
+#[derive(Debug)]
+struct Merging {
+    merged: Vec<run::Facts>,
+    build: Build,
+}
+
+impl Merging {
+    /// Begins with the oldest runs of the first level that has enough of them.
+    fn begin(
+        connection: &Connection,
+        runs: &[Arc<Run>],
+        sizes: &Sizes,
+    ) -> rusqlite::Result<Option<Merging>> {
+        for level in 1..TOP_LEVEL {
+            let enough = sizes.merged_runs[level as usize - 1];
+            let of_level = runs.iter().map(|run| run.facts).filter(|run| run.new.level == level);
+            let merged: Vec<run::Facts> = of_level.take(enough).collect();
+            let [first, .., last] = &merged[..] else { continue };
+            let (from, to) = (first.new.from, last.new.to);
+            if merged.len() < enough || to - from > run::MAX_ENTRIES {
+                continue;
+            }
+            let new = New {
+                level: level + 1,
+                from,
+                to,
+                ids: merged.iter().map(|run| run.new.ids).sum(),
+                least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
+            };
+            let last = runs.iter().map(|run| run.facts.run).max().unwrap_or(0);
+            let build = Build::begin(connection, last + 1, new)?;
+            return Ok(Some(Merging { merged, build }));
+        }
+        Ok(None)
+    }
+
+    fn step(&mut self, connection: &Connection, ids: u64) -> rusqlite::Result<bool> {
+        let (merged, from) = (&self.merged, self.merged[0].new.from);
+        self.build.step(connection, ids, &mut |range, found| {
+            merged.iter().try_for_each(|run| run.ids_in(connection, range.clone(), from, found))
+        })
+    }
+}
+
+/// Where an id may be; the last that came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Tail(u64),
+    Run(Reverse<usize>),
+}
+
+impl Ledger {
+    /// Brings what is in memory up to what the store holds. Filters that are there already are not
+    /// read again. `next_position` is the one behind all that were ever given.
+    pub(super) fn load(
+        &mut self,
+        connection: &Connection,
+        next_position: u64,
+    ) -> rusqlite::Result<()> {
+        let mut known = std::mem::take(&mut self.runs);
+        for facts in run::list(connection)? {
+            let run = match known.iter().position(|run| run.facts == facts) {
+                Some(at) => known.swap_remove(at),
+                None => Arc::new(Run { facts, filter: run::filter(connection, facts.run)? }),
+            };
+            self.runs.push(run);
+        }
+        self.publish();
+        self.must_load = false;
+        self.merging = None;
+        self.hits.clear();
+        self.tail = Tail::behind(next_position);
+        let mut is_first = true;
+        let tail = &mut self.tail;
+        each_row(connection, self.runs.last().map_or(0, |run| run.facts.new.to), |first, row| {
+            if std::mem::take(&mut is_first) {
+                *tail = Tail::behind(first);
+            }
+            tail.skip_to(first);
+            let mut entries = Entries::of(row)?;
+            for _ in 0..entries.count() {
+                match entries.read()? {
+                    Some(entry) => drop(tail.push(entry.hash, entry.timestamp_ms)),
+                    None => tail.skip_to(tail.next() + 1),
+                }
+            }
+            Ok(())
+        })?;
+        tail.skip_to(next_position);
+        Ok(())
+    }
+
+    /// The position that the next entry gets; never given twice.
+    pub(super) fn next_position(&self) -> u64 {
+        self.tail.next()
+    }
+
+    fn publish(&self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *shared = Arc::new(self.runs.clone());
+    }
+
+    /// What looks at chunks ahead of the writer.
+    pub(super) fn scout(&self, key: HashKey) -> Box<dyn Scout> {
+        Box::new(Filters { runs: Arc::clone(&self.shared), key })
+    }
+
+    /// What was added since the batch began stays.
+    pub(super) fn keep(&mut self) {
+        self.made.clear();
+        self.must_load = false;
+        self.hits.clear();
+    }
+
+    /// Forgets what a batch that is undone has added from that position on; false when that cannot
+    /// be done without reading all again.
+    pub(super) fn undo(&mut self, position: u64) -> bool {
+        self.hits.clear();
+        // what is made another time may look the same, and hold something else
+        let made = std::mem::take(&mut self.made);
+        self.runs.retain(|run| !made.contains(&run.facts.run));
+        let can = !self.must_load && position >= self.tail.from();
+        if can {
+            self.tail.truncate(position);
+        }
+        can
+    }
+
+    /// Writes into `facts`, one for each event of the chunk, what is known of its id. What is older
+    /// than `oldest_ms` counts as forgotten.
+    pub(super) fn lookup(
+        &mut self,
+        connection: &Connection,
+        chunk: &Chunk,
+        key: HashKey,
+        oldest_ms: i64,
+        facts: &mut Vec<Fact>,
+    ) -> rusqlite::Result<()> {
+        facts.clear();
+        facts.resize(chunk.len(), Fact::New);
+        self.ask(chunk, key);
+        let mut cursor = Cursor::new(connection);
+        for places in self.asked.chunk_by(|one, other| one.0 == other.0) {
+            let row = places[0].0 as usize;
+            let hash = kept(chunk.id_hash_under(row, key));
+            let seen = |entry: &Entry<'_>| {
+                Fact::Seen(Seen {
+                    batch: entry.batch,
+                    event_index: entry.event_index,
+                    timestamp_ms: entry.timestamp_ms,
+                    same_payload: entry.same_payload(&chunk.event(row)),
+                })
+            };
+            // what is sent again comes in the order in which it came before; an entry that is not
+            // forgotten is the only one of its id
+            let next = cursor.behind()?;
+            if let Some(entry) =
+                next.filter(|next| next.hash == hash && next.timestamp_ms >= oldest_ms)
+            {
+                facts[row] = seen(&entry);
+                self.hits.push((row, cursor.position()));
+                continue;
+            }
+            for (_, place) in places {
+                let found = self.find_at(&mut cursor, *place, hash, |entry| seen(entry))?;
+                if let Some(fact) = found {
+                    facts[row] = fact;
+                    self.hits.push((row, cursor.position()));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out where ids of the chunk may be: by row, and for each the last place first.
+    fn ask(&mut self, chunk: &Chunk, key: HashKey) {
+        self.hits.clear();
+        self.new.clear();
+        self.asked.clear();
+        self.hashes.clear();
+        self.hashes.extend((0..chunk.len()).map(|row| kept(chunk.id_hash_under(row, key))));
+        let mut rows = 0..;
+        for hashes in self.hashes.chunks(AT_ONCE) {
+            self.tail.warm(hashes);
+            for (hash, row) in hashes.iter().zip(&mut rows) {
+                match self.tail.find(*hash) {
+                    Some(position) => self.asked.push((row, Place::Tail(position))),
+                    None => self.new.push((short_of(*hash), row)),
+                }
+            }
+        }
+        let hint = chunk.hint().and_then(|hint| hint.downcast_ref::<Hint>());
+        let mut is_sorted = false;
+        for (place, run) in self.runs.iter().enumerate() {
+            let place = Place::Run(Reverse(place));
+            if let Some(rows) = hint.and_then(|hint| hint.rows_for(run)) {
+                self.asked.extend(rows.iter().map(|row| (*row, place)));
+                continue;
+            }
+            if !std::mem::replace(&mut is_sorted, true) {
+                // a filter lies in the order of the ids
+                self.new.sort_unstable();
+            }
+            self.maybe.clear();
+            run.filter.select(&self.new, &mut self.maybe);
+            self.asked.extend(self.maybe.iter().map(|(_, row)| (*row, place)));
+        }
+        self.asked.sort_unstable();
+    }
+
+    /// What `of` makes of the entry of that id, if it is in that place; the cursor then stands there.
+    fn find_at<T>(
+        &self,
+        cursor: &mut Cursor<'_>,
+        place: Place,
+        hash: u128,
+        of: impl Fn(&Entry<'_>) -> T,
+    ) -> rusqlite::Result<Option<T>> {
+        let positions = match place {
+            Place::Tail(position) => vec![position],
+            Place::Run(Reverse(run)) => {
+                self.runs[run].facts.positions(cursor.connection(), short_of(hash))?
+            }
+        };
+        find_among(cursor, &positions, hash, of)
+    }
+
+    /// Remembers the events in those rows. Where an id is known, be it forgotten by the horizon, its
+    /// entry before goes; of two rows with one id the last one stays.
+    pub(super) fn record(
+        &mut self,
+        connection: &Connection,
+        chunk: &Chunk,
+        key: HashKey,
+        rows: &[usize],
+        batch: u64,
+    ) -> rusqlite::Result<()> {
+        let mut again: Vec<(u64, u128)> = Vec::new();
+        let mut writer = RowWriter::default();
+        let mut first = self.tail.next();
+        let mut insert = connection
+            .prepare_cached("INSERT INTO ledger_entries (first, entries) VALUES (?1, ?2)")?;
+        let mut hits = self.hits.iter().peekable();
+        for (number, row) in rows.iter().enumerate() {
+            if number.is_multiple_of(AT_ONCE) {
+                let next = rows[number..].iter().take(AT_ONCE);
+                self.hashes.clear();
+                self.hashes.extend(next.map(|row| kept(chunk.id_hash_under(*row, key))));
+                self.tail.warm(&self.hashes);
+            }
+            let event = chunk.event(*row);
+            let hash = kept(chunk.id_hash_under(*row, key));
+            let entry = Entry {
+                hash,
+                batch,
+                event_index: chunk.first_index() + *row as u64,
+                timestamp_ms: event.timestamp_ms,
+                value: event.value,
+                key: event.key,
+            };
+            if !writer.has_room_for(&entry) {
+                insert.execute(params![first, writer.take()])?;
+                first = self.tail.next();
+            }
+            writer.push(&entry);
+            while hits.next_if(|(hit, _)| hit < row).is_some() {}
+            again.extend(hits.next_if(|(hit, _)| hit == row).map(|(_, at)| (*at, hash)));
+            again.extend(self.tail.push(hash, event.timestamp_ms).map(|at| (at, hash)));
+        }
+        if writer.count() > 0 {
+            insert.execute(params![first, writer.take()])?;
+        }
+        self.hits.clear();
+        again.sort_unstable();
+        again.dedup();
+        for (position, hash) in again {
+            self.must_load = true;
+            forget::forget_one(connection, position, hash)?;
+        }
+        Ok(())
+    }
+
+    /// How many entries are in no run yet.
+    pub(super) fn tail_entries(&self) -> u64 {
+        self.tail.next() - self.tail.from()
+    }
+
+    /// Makes a run of what came last.
+    pub(super) fn make_run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.must_load = true;
+        let tail = &self.tail;
+        let new = New {
+            level: 1,
+            from: tail.from(),
+            to: tail.next(),
+            ids: tail.len() as u64,
+            least_ms: tail.least_ms(),
+        };
+        // a merge that is under way has a number of its own
+        let merging = self.merging.as_ref().map(|merging| merging.build.run());
+        let last = self.runs.iter().map(|run| run.facts.run).chain(merging).max();
+        let mut build = Build::begin(connection, last.unwrap_or(0) + 1, new)?;
+        build.step(connection, u64::MAX, &mut |_, ids| {
+            ids.extend(tail.ids().map(|(hash, place)| (short_of(hash), place)));
+            Ok(())
+        })?;
+        let made = build.end(connection)?;
+        self.made.push(made.facts.run);
+        self.runs.push(Arc::new(made));
+        self.publish();
+        self.tail.restart();
+        Ok(())
+    }
+
+    /// Goes on merging, for about so many ids, where there are enough runs of one level.
+    pub(super) fn merge_some(
+        &mut self,
+        connection: &Connection,
+        sizes: &Sizes,
+        ids: u64,
+    ) -> rusqlite::Result<()> {
+        let mut merging = match self.merging.take() {
+            Some(merging) => merging,
+            None => match Merging::begin(connection, &self.runs, sizes)? {
+                Some(merging) => merging,
+                None => return Ok(()),
+            },
+        };
+        self.must_load = true;
+        if !merging.step(connection, ids)? {
+            self.merging = Some(merging);
+            return Ok(());
+        }
+        let Merging { merged, build } = merging;
+        let made = build.end(connection)?;
+        for facts in &merged {
+            run::remove(connection, facts)?;
+        }
+        self.runs.retain(|run| !merged.contains(&run.facts));
+        let place = self.runs.partition_point(|run| run.facts.new.from < made.facts.new.from);
+        self.made.push(made.facts.run);
+        self.runs.insert(place, Arc::new(made));
+        self.publish();
+        Ok(())
+    }
+
+    /// What the ledger holds of an id, for a conflict.
+    pub(super) fn describe(
+        &self,
+        connection: &Connection,
+        id_hash: u128,
+        seen: &Seen,
+        other: &mut Other,
+    ) -> rusqlite::Result<()> {
+        let hash = kept(id_hash);
+        let mut cursor = Cursor::new(connection);
+        let tail = self.tail.find(hash).map(Place::Tail).into_iter();
+        let runs = (0..self.runs.len())
+            .rev()
+            .filter(|place| self.runs[*place].filter.may_hold(short_of(hash)));
+        for place in tail.chain(runs.map(|place| Place::Run(Reverse(place)))) {
+            let found = self.find_at(&mut cursor, place, hash, |entry| {
+                ((entry.batch, entry.event_index), entry.key.to_owned(), entry.value)
+            })?;
+            if let Some((event, key, value)) = found
+                && event == (seen.batch, seen.event_index)
+            {
+                other.key = Some(key);
+                other.value = Some(value);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `of` makes of the first entry of that id at one of those positions.
+fn find_among<T>(
+    cursor: &mut Cursor<'_>,
+    positions: &[u64],
+    hash: u128,
+    of: impl Fn(&Entry<'_>) -> T,
+) -> rusqlite::Result<Option<T>> {
+    for position in positions {
+        if let Some(entry) = cursor.at(*position)?.filter(|entry| entry.hash == hash) {
+            return Ok(Some(of(&entry)));
+        }
+    }
+    Ok(None)
+}
+
+/// Shows each row of entries from that position on.
+fn each_row(
+    connection: &Connection,
+    from: u64,
+    mut each: impl FnMut(u64, &[u8]) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "SELECT first, entries FROM ledger_entries WHERE first >= ?1 ORDER BY first",
+    )?;
+    let mut rows = statement.query(params![from])?;
+    while let Some(row) = rows.next()? {
+        each(row.get(0)?, row.get_ref(1)?.as_blob()?)?;
+    }
+    Ok(())
+}
+
+/// What is remembered of an id, unless it is older than the horizon, given as the least timestamp
+/// that counts. For readers: nothing is in memory.
+pub(super) fn remembered(
+    connection: &Connection,
+    id_hash: u128,
+    oldest_ms: i64,
+) -> rusqlite::Result<Option<RememberedRow>> {
+    let hash = kept(id_hash);
+    let of = |entry: &Entry<'_>| RememberedRow {
+        event: EventRef { batch: entry.batch, event_index: entry.event_index },
+        key: Some(entry.key.to_owned()),
+        timestamp_ms: entry.timestamp_ms,
+        value: Some(entry.value),
+    };
+    let mut found = None;
+    let runs = run::list(connection)?;
+    each_row(connection, runs.last().map_or(0, |run| run.new.to), |_, row| {
+        let mut entries = Entries::of(row)?;
+        for _ in 0..entries.count() {
+            let entry = entries.read()?.filter(|entry| entry.hash == hash);
+            found = entry.as_ref().map(of).or(found.take());
+        }
+        Ok(())
+    })?;
+    let mut cursor = Cursor::new(connection);
+    for run in runs.iter().rev() {
+        if found.is_some() {
+            break;
+        }
+        let positions = run.positions(connection, short_of(hash))?;
+        found = find_among(&mut cursor, &positions, hash, of)?;
+    }
+    Ok(found.filter(|row| row.timestamp_ms >= oldest_ms))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! A run: the ids of a stretch of entries, each with its place in it, in sorted parts of a page.
+//!
+//! Of an id the upper 48 bits of its hash are kept. A part holds a range of them: how many parts
+//! there are says which part an id is in, and so its upper bits need not be kept. What stands for
+//! an id are 8 bytes: the lower 40 of the 48 bits, and its place from the first entry of the run on.
+//! What an id is compared by in the end stands in its entry.
+
+use rusqlite::{Connection, Row, params};
+
+use super::filter::Filter;
+use super::{SHORT_BITS, slot_of};
+
+/// The fewest parts: the upper bits that are not kept are known from the number of the part.
+pub(super) const LEAST_PARTS: u64 = 1 << (SHORT_BITS - LOW_BITS);
+
+const LOW_BITS: u32 = 40;
+const LOW: u64 = (1 << LOW_BITS) - 1;
+const PLACE_BITS: u32 = 64 - LOW_BITS;
+
+/// The most entries that a run can reach over.
+pub(super) const MAX_ENTRIES: u64 = 1 << PLACE_BITS;
+
+/// An id on its way into a run: the upper 48 bits of its hash, and its place.
+pub(super) type Found = (u64, u32);
+
+/// What stands for an id in a part.
+pub(super) fn packed((short, place): Found) -> [u8; 8] {
+    ((short & LOW) << PLACE_BITS | u64::from(place)).to_be_bytes()
+}
+
+/// What is known of a run before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct New {
+    /// 1 when it is made of what came last, one more than theirs when it is merged from others.
+    pub(super) level: u64,
+    /// The position of its first entry, and of the first behind it.
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// How many ids it holds.
+    pub(super) ids: u64,
+    /// The least timestamp that came with them.
+    pub(super) least_ms: i64,
+}
+
+/// What is known of a run without looking into its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) run: u64,
+    pub(super) parts: u64,
+    pub(super) new: New,
+}
+
+/// A run with its filter.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) facts: Facts,
+    pub(super) filter: Filter,
+}
+
+impl Facts {
+    /// Where a part is kept.
+    pub(super) fn part(&self, part: usize) -> u64 {
+        self.run << 24 | part as u64
+    }
+
+    /// The positions that an id may have, the last first; there is seldom more than one.
+    pub(super) fn positions(
+        &self,
+        connection: &Connection,
+        short: u64,
+    ) -> rusqlite::Result<Vec<u64>> {
+        let part = self.part(slot_of(short, self.parts as usize));
+        let mut statement =
+            connection.prepare_cached("SELECT ids FROM ledger_parts WHERE part = ?1")?;
+        let mut rows = statement.query(params![part])?;
+        let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+        let low = short & LOW;
+        let mut places: Vec<u64> = row
+            .get_ref(0)?
+            .as_blob()?
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|id| u64::from_be_bytes(*id))
+            .filter(|id| id >> PLACE_BITS == low)
+            .map(|id| self.new.from + (id & (MAX_ENTRIES - 1)))
+            .collect();
+        places.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+        Ok(places)
+    }
+
+    /// Adds those of its ids that are in the range, with places that count from `from` on.
+    pub(super) fn ids_in(
+        &self,
+        connection: &Connection,
+        range: std::ops::Range<u64>,
+        from: u64,
+        ids: &mut Vec<Found>,
+    ) -> rusqlite::Result<()> {
+        let parts = self.parts as usize;
+        let (first, last) = (slot_of(range.start, parts), slot_of(range.end - 1, parts));
+        let mut statement = connection.prepare_cached(
+            "SELECT part, ids FROM ledger_parts WHERE part BETWEEN ?1 AND ?2 ORDER BY part",
+        )?;
+        let mut rows = statement.query(params![self.part(first), self.part(last)])?;
+        while let Some(row) = rows.next()? {
+            let part = row.get::<_, u64>(0)? & (MAX_ENTRIES - 1);
+            let least = least_in(part, self.parts);
+            for id in row.get_ref(1)?.as_blob()?.as_chunks::<8>().0 {
+                let id = u64::from_be_bytes(*id);
+                // the first at or above the least of the part that has these lower bits
+                let short = least + ((id >> PLACE_BITS).wrapping_sub(least) & LOW);
+                if range.contains(&short) {
+                    ids.push((short, (self.new.from - from + (id & (MAX_ENTRIES - 1))) as u32));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The least short hash that belongs to a part.
+pub(super) fn least_in(part: u64, parts: u64) -> u64 {
+    (u128::from(part) << SHORT_BITS).div_ceil(u128::from(parts)) as u64
+}
+
+/// The runs that there are, the oldest first.
+pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
+    let sql = "SELECT run, parts, level, first, behind, ids, least_ms FROM ledger_runs";
+    let read = |row: &Row<'_>| {
+        let new = New {
+            level: row.get(2)?,
+            from: row.get(3)?,
+            to: row.get(4)?,
+            ids: row.get(5)?,
+            least_ms: row.get(6)?,
+        };
+        Ok(Facts { run: row.get(0)?, parts: row.get(1)?, new })
+    };
+    let mut runs: Vec<Facts> =
+        connection.prepare_cached(sql)?.query_map([], read)?.collect::<rusqlite::Result<_>>()?;
+    runs.sort_unstable_by_key(|run| run.new.from);
+    Ok(runs)
+}
+
+/// The filter of a run.
+pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Filter> {
+    connection.prepare_cached("SELECT bits FROM ledger_filters WHERE run = ?1")?.query_row(
+        params![run],
+        |row| {
+            let bytes = row.get_ref(0)?.as_blob()?;
+            Filter::from_bytes(bytes).ok_or_else(|| crate::store::sqlite::codec::Damaged.into())
+        },
+    )
+}
+
+/// Takes a run away, not its entries.
+pub(super) fn remove(connection: &Connection, facts: &Facts) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("DELETE FROM ledger_parts WHERE part BETWEEN ?1 AND ?2")?
+        .execute(params![facts.part(0), facts.part(facts.parts as usize - 1)])?;
+    for sql in
+        ["DELETE FROM ledger_filters WHERE run = ?1", "DELETE FROM ledger_runs WHERE run = ?1"]
+    {
+        connection.prepare_cached(sql)?.execute(params![facts.run])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_begins_where_the_one_before_ends() {
+        for parts in [256, 257, 1191, 9091] {
+            for part in [0, 1, 100, parts - 1] {
+                let least = least_in(part, parts);
+                assert_eq!(slot_of(least, parts as usize), part as usize);
+                assert!(part == 0 || slot_of(least - 1, parts as usize) == part as usize - 1);
+            }
+            assert_eq!(least_in(parts, parts), 1 << SHORT_BITS);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The ledger against a map, with runs so small that all that can happen to them happens.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::event::{Event, Place as At};
+
+const KEY: HashKey = HashKey([3; 16]);
+
+const SMALL: Sizes = Sizes {
+    tail_entries: 300,
+    merged_runs: [3, 2],
+    merge_pace: 3,
+    least_merge_ids: 100,
+    recent_windows: usize::MAX,
+    recent_rows: u64::MAX,
+};
+
+/// When the event of an id happened; those of two thousand ids later are of the same times.
+fn time_ms(id: u64) -> i64 {
+    1_700_000_000_000 + (id % 2000) as i64
+}
+
+fn database() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    let tables = include_str!("../schema/0003.sql");
+    let from = tables.find("-- what came with ids").unwrap();
+    connection.execute_batch(&tables[from..]).unwrap();
+    connection
+}
+
+/// A ledger, what it must hold, and how batches go on.
+struct World {
+    connection: Connection,
+    ledger: Ledger,
+    model: HashMap<u64, (u64, u64)>,
+    batch: u64,
+    merged_until: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let (connection, ledger) = (database(), Ledger::default());
+        World { connection, ledger, model: HashMap::new(), batch: 0, merged_until: 0 }
+    }
+
+    fn chunk(&self, ids: &[u64]) -> Chunk {
+        let mut chunk = Chunk::keyed(KEY);
+        chunk.restart(10);
+        for id in ids {
+            chunk.push(Event {
+                id: &format!("id {id}"),
+                key: &format!("key {}", id % 7),
+                timestamp_ms: time_ms(*id),
+                value: *id as i64 - 50,
+                source: None,
+                producer_version: None,
+                place: At::default(),
+            });
+        }
+        chunk
+    }
+
+    fn facts(&mut self, chunk: &Chunk) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        self.ledger.lookup(&self.connection, chunk, KEY, i64::MIN, &mut facts).unwrap();
+        facts
+    }
+
+    /// One batch with those ids; what is known of them beforehand must be what the model knows.
+    fn take(&mut self, ids: &[u64], scouted: bool) {
+        self.batch += 1;
+        self.connection.execute_batch("BEGIN").unwrap();
+        let mut chunk = self.chunk(ids);
+        if scouted {
+            self.ledger.scout(KEY).look(&mut chunk);
+            assert_eq!(chunk.hint().is_some(), !self.ledger.runs.is_empty());
+        }
+        let facts = self.facts(&chunk);
+        let mut rows = Vec::new();
+        for (row, (id, fact)) in ids.iter().zip(facts).enumerate() {
+            match self.model.get(id) {
+                None => {
+                    assert_eq!(fact, Fact::New, "id {id}");
+                    rows.push(row);
+                }
+                Some((batch, event_index)) => {
+                    let (batch, event_index) = (*batch, *event_index);
+                    let timestamp_ms = time_ms(*id);
+                    let seen = Seen { batch, event_index, timestamp_ms, same_payload: true };
+                    assert_eq!(fact, Fact::Seen(seen), "id {id}");
+                }
+            }
+        }
+        self.ledger.record(&self.connection, &chunk, KEY, &rows, self.batch).unwrap();
+        for row in rows {
+            self.model.insert(ids[row], (self.batch, 10 + row as u64));
+        }
+        self.tidy();
+        self.ledger.keep();
+        self.connection.execute_batch("COMMIT").unwrap();
+    }
+
+    fn tidy(&mut self) {
+        if self.ledger.tail_entries() >= SMALL.tail_entries {
+            self.ledger.make_run(&self.connection).unwrap();
+        }
+        let next = self.ledger.next_position();
+        let owed = SMALL.merge_pace * (next - self.merged_until);
+        if owed >= SMALL.least_merge_ids {
+            self.ledger.merge_some(&self.connection, &SMALL, owed).unwrap();
+            self.merged_until = next;
+        }
+    }
+
+    fn levels(&self) -> Vec<u64> {
+        self.ledger.runs.iter().map(|run| run.facts.new.level).collect()
+    }
+}
+
+#[test]
+fn every_id_is_found_where_it_is_and_no_other() {
+    let mut world = World::new();
+    let (mut random, mut levels) = (11_u64, std::collections::BTreeSet::new());
+    for batch in 0..250_u64 {
+        let fresh = (0..20).map(|n| batch * 20 + n);
+        let repeats = (0..8).map(|_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % (batch * 20 + 1)
+        });
+        // a stretch as it came before, from the middle on
+        let again = (batch * 7..batch * 7 + 15).filter(|id| *id < batch * 20);
+        let mut seen = std::collections::HashSet::new();
+        let ids: Vec<u64> =
+            fresh.chain(repeats).chain(again).filter(|id| seen.insert(*id)).collect();
+        world.take(&ids, batch % 2 == 0);
+        levels.extend(world.levels());
+        if batch % 60 == 59 {
+            // another process reads all of it
+            let next = world.ledger.next_position();
+            world.ledger = Ledger::default();
+            world.ledger.load(&world.connection, next).unwrap();
+        }
+    }
+    assert_eq!(levels.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    for id in (0..5000).step_by(83) {
+        let hash = KEY.hash(&format!("id {id}"));
+        let found = remembered(&world.connection, hash, i64::MIN).unwrap().unwrap();
+        let (batch, event_index) = world.model[&id];
+        assert_eq!(found.event, EventRef { batch, event_index });
+        assert_eq!(
+            (found.value, found.key),
+            (Some(id as i64 - 50), Some(format!("key {}", id % 7)))
+        );
+        assert_eq!(remembered(&world.connection, hash, i64::MAX).unwrap(), None);
+    }
+    assert_eq!(remembered(&world.connection, KEY.hash("id 5000"), i64::MIN).unwrap(), None);
+}
+
+#[test]
+fn what_is_undone_is_not_found_not_even_by_a_filter() {
+    let mut world = World::new();
+    (0..10).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false));
+    let before = world.ledger.next_position();
+    world.connection.execute_batch("BEGIN").unwrap();
+    let chunk = world.chunk(&(1000..1200).collect::<Vec<_>>());
+    world.facts(&chunk);
+    let rows: Vec<usize> = (0..200).collect();
+    world.ledger.record(&world.connection, &chunk, KEY, &rows, 11).unwrap();
+    assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
+    world.ledger.make_run(&world.connection).unwrap();
+    let facts = world.ledger.runs[0].facts;
+    world.connection.execute_batch("ROLLBACK").unwrap();
+    assert!(!world.ledger.undo(before), "a run was made: all must be read again");
+    // meanwhile another process makes a run that looks the same, of other ids
+    let mut mine = std::mem::take(&mut world.ledger);
+    world.ledger.load(&world.connection, before).unwrap();
+    assert!(world.facts(&chunk).iter().all(|fact| *fact == Fact::New));
+    world.take(&(3000..3200).collect::<Vec<_>>(), true);
+    assert_eq!(world.ledger.runs[0].facts, facts);
+    mine.load(&world.connection, world.ledger.next_position()).unwrap();
+    world.ledger = mine;
+    let chunk = world.chunk(&(3000..3200).collect::<Vec<_>>());
+    assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
+}
+
+#[test]
+fn what_was_left_of_a_merge_that_ended_early_is_in_nobodys_way() {
+    let mut world = World::new();
+    let mut batch = 0;
+    let mut take = |world: &mut World| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false);
+        batch += 1;
+    };
+    while world.ledger.merging.is_none() {
+        take(&mut world);
+    }
+    let parts = |world: &World| -> u64 {
+        let sql = "SELECT COUNT(*) FROM ledger_parts WHERE part >> 24 NOT IN \
+                   (SELECT run FROM ledger_runs)";
+        world.connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert!(parts(&world) > 0);
+    // the process ends here, and another goes on
+    let next = world.ledger.next_position();
+    world.ledger = Ledger::default();
+    world.ledger.load(&world.connection, next).unwrap();
+    (0..200).for_each(|_| take(&mut world));
+    assert!(world.levels().contains(&2));
+    while world.ledger.merging.is_some() {
+        take(&mut world);
+    }
+    assert_eq!(parts(&world), 0);
+    let all: Vec<u64> = (0..batch * 20).collect();
+    let chunk = world.chunk(&all);
+    assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
+}
+
+#[test]
+fn forgotten_stretches_go_with_their_runs() {
+    let mut world = World::new();
+    (0..80).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), true));
+    let runs = world.ledger.runs.len();
+    let (mut walk, mut gone, mut steps) = (Walk::default(), 0, 0);
+    while !walk.is_over {
+        walk = forget_some(&world.connection, 1_700_000_001_000, 3, &walk).unwrap();
+        gone += walk.gone;
+        steps += 1;
+    }
+    assert!((gone, steps > 5) == (1000, true), "{gone} in {steps} steps");
+    let next = world.ledger.next_position();
+    world.ledger.load(&world.connection, next).unwrap();
+    assert!(world.ledger.runs.len() < runs && !world.ledger.runs.is_empty());
+    let chunk = world.chunk(&(0..1600).collect::<Vec<_>>());
+    let facts = world.facts(&chunk);
+    assert!(facts[..1000].iter().all(|fact| *fact == Fact::New));
+    assert!(facts[1000..].iter().all(|fact| *fact != Fact::New));
+    // all that is left has nothing so old: it is passed over
+    let walk = forget_some(&world.connection, 1_700_000_001_000, 3, &Walk::default()).unwrap();
+    assert_eq!(walk.gone, 0);
+}
