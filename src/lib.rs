@@ -31,4 +31,6 @@ pub mod systemd;
 
 pub mod daemon;
 
+pub mod bench;
+
 pub mod cli;

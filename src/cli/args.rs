@@ -159,6 +159,18 @@ pub(crate) enum Command {
     /// Copy the store to a new file, whole, while the daemon runs
     #[command(after_help = "Example:\n  windowflow --db totals.db backup totals-monday.db")]
     Backup(Backup),
+    /// Measure how fast this machine is, and check every number that comes out
+    ///
+    /// Writes a workload into a temporary folder, lets the daemon drain it (`run --once`) into a
+    /// fresh store, then a second time, and compares all of the store with a model. Exit code 1:
+    /// a number was wrong. Your stores and spools are not touched.
+    #[command(after_help = "Examples:\n  \
+        windowflow bench --baseline\n  \
+        windowflow bench --events 10000 --batch-size 1 --dir /var/tmp\n  \
+        windowflow bench --preset growth --events 10000000 --output growth.json\n\n\
+        Presets: small 10,000 events in files of 250, medium 1,000,000 of 2,500, large 10,000,000 \
+        of 25,000, growth one store up to 100,000,000.")]
+    Bench(Bench),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -354,3 +366,43 @@ pub(crate) struct Backup {
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
 }
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Bench {
+    /// Sizes to begin with: small, medium, large, growth
+    #[arg(long, value_name = "NAME", default_value = "medium",
+        value_parser = PossibleValuesParser::new(["small", "medium", "large", "growth"]))]
+    pub(crate) preset: String,
+    /// How many events, at least 1 [default: of the preset]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_EVENTS))]
+    pub(crate) events: Option<u64>,
+    /// How many events in one file, at least 1 [default: of the preset]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_EVENTS))]
+    pub(crate) batch_size: Option<u64>,
+    /// How often, each time with a fresh store [default: 3, for large 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: Option<u32>,
+    /// How many keys, at least 1
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) keys: u32,
+    /// Ids of random bits, or counted up
+    #[arg(long, value_name = "KIND", default_value = "random",
+        value_parser = PossibleValuesParser::new(["random", "monotonic"]))]
+    pub(crate) ids: String,
+    /// Decides all that looks random: the same seed gives the same files
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Measure the obvious way too, an engine that works event by event, on the same files
+    #[arg(long)]
+    pub(crate) baseline: bool,
+    /// Write the result as JSON into this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Where the temporary folder is made [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Event time stays behind every clock up to here.
+const MOST_EVENTS: u64 = 1_000_000_000;

@@ -3,6 +3,7 @@
 mod advance;
 mod args;
 mod backup;
+mod bench;
 mod each;
 mod explain;
 mod failed;
@@ -114,6 +115,7 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
         Command::Retry(command) => failed::retry(at, &command),
         Command::Status => status::run(at),
         Command::Backup(command) => backup::run(at, &command),
+        Command::Bench(command) => bench::run(at, &command),
     }
 }
 

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["worker"],
     &["signals", "systemd"],
     &["daemon"],
+    &["bench"],
     &["cli"],
 ];
 

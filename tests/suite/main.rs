@@ -5,6 +5,7 @@
 
 mod accounts;
 mod architecture;
+mod bench;
 mod daemon;
 mod draw;
 mod example;
