@@ -51,7 +51,6 @@ pub(super) fn run(
     folder: &Path,
     each: &mut dyn FnMut() -> Result<(), Error>,
 ) -> Result<(f64, State), Error> {
-    fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
     let db = folder.join("baseline.db");
     let begun = Instant::now();
     let mut connection = Connection::open(&db)?;

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,9 +70,7 @@ impl Bed {
             let to = inbox.join(format!("{word}-{name}"));
             fs::hard_link(file, &to).map_err(|error| at(&to, &error))?;
         }
-        // what was not timed must not be paid for by what is
-        let folder = File::open(&inbox).map_err(|error| at(&inbox, &error))?;
-        rustix::fs::syncfs(&folder).map_err(|error| at(&inbox, &error.into()))
+        settle(&inbox)
     }
 
     /// Lets the daemon drain the inbox.
@@ -90,14 +88,14 @@ impl Bed {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let begun = Instant::now();
         let child = command.spawn().map_err(failed)?;
-        let (usage, code) = watched(child, begun, go_on)?;
-        match code {
-            Some(0) => Ok(usage),
-            _ => {
+        let (usage, status) = watched(child, begun, go_on)?;
+        match status.success() {
+            true => Ok(usage),
+            false => {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let last: Vec<&str> = said.lines().rev().take(3).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                Err(Error::Failed(format!("the daemon ended with {code:?}; it said:\n{last}")))
+                Err(Error::Failed(format!("the daemon ended with {status}; it said:\n{last}")))
             }
         }
     }
@@ -118,16 +116,20 @@ impl Bed {
         }
     }
 
-    /// What the store takes on the disk. Its log is in it by now: the last connection that closes
-    /// writes the one into the other.
+    /// What the store takes on the disk, with what is left of its log: the daemon writes the one
+    /// into the other when it ends. What its readers share in memory does not count.
     pub(super) fn store_bytes(&self) -> Result<u64, Error> {
-        let entries = fs::read_dir(&self.spool).map_err(|error| at(&self.spool, &error))?;
-        let named = entries.filter_map(Result::ok);
-        let of_store = named.filter(|entry| {
-            entry.file_name().as_encoded_bytes().starts_with(DB_FILE_NAME.as_bytes())
-        });
-        Ok(of_store.filter_map(|entry| entry.metadata().ok()).map(|facts| facts.len()).sum())
+        let store = fs::metadata(&self.db).map_err(|error| at(&self.db, &error))?.len();
+        let log = self.spool.join(format!("{DB_FILE_NAME}-wal"));
+        Ok(store + fs::metadata(log).map_or(0, |log| log.len()))
     }
+}
+
+/// Lets the file system of a folder write out all that waits: what is not timed must not be paid for
+/// by what is.
+pub(super) fn settle(folder: &Path) -> Result<(), Error> {
+    let opened = File::open(folder).map_err(|error| at(folder, &error))?;
+    rustix::fs::syncfs(&opened).map_err(|error| at(folder, &error.into()))
 }
 
 /// Waits for the process, looking at its memory meanwhile. It is asked to stop when that is asked
@@ -136,7 +138,7 @@ fn watched(
     mut child: Child,
     begun: Instant,
     go_on: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<(Usage, Option<i32>), Error> {
+) -> Result<(Usage, ExitStatus), Error> {
     let pid = Pid::from_child(&child);
     let (end, ended) = bounded(1);
     // leaves it as it is when it has ended, so that its account can still be read
@@ -170,13 +172,17 @@ fn watched(
     let _ = waiter.join();
     let failed = |error: std::io::Error| Error::Failed(format!("cannot wait for it: {error}"));
     let took = took.map_err(|error| failed(error.into()))?;
-    let io = fs::read_to_string(proc.join("io")).unwrap_or_default();
-    let stat = fs::read_to_string(proc.join("stat")).unwrap_or_default();
+    let account = |name: &str| {
+        let path = proc.join(name);
+        fs::read_to_string(&path).map_err(|error| at(&path, &error))
+    };
+    let (io, stat) = (account("io"), account("stat"));
     let status = child.wait().map_err(failed)?;
     // a terminal tells the daemon at the same moment, and it may have been faster to obey
     if stopped || go_on().is_break() {
         return Err(Error::Stopped);
     }
+    let (io, stat) = (io?, stat?);
     let usage = Usage {
         seconds: took.as_secs_f64(),
         cpu_seconds: cpu_seconds(&stat),
@@ -184,7 +190,7 @@ fn watched(
         disk_write_bytes: number_after(&io, "\nwrite_bytes:").unwrap_or(0),
         write_call_bytes: number_after(&io, "wchar:").unwrap_or(0),
     };
-    Ok((usage, status.code()))
+    Ok((usage, status))
 }
 
 /// The number behind a label in a text of the kernel's.

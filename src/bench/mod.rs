@@ -227,6 +227,8 @@ fn naive(
     watch: &mut Watch<'_>,
 ) -> Result<BaselineSample, Error> {
     let files = &batch.paths[..batch.baseline_files];
+    fs::create_dir(folder).map_err(|error| at(folder, &error))?;
+    drain::settle(folder)?;
     let (what, mut done, all) = (format!("run {nth}: baseline"), 0, files.len() as u64);
     let (seconds, found) = baseline::run(files, folder, &mut || {
         done += 1;
