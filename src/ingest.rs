@@ -63,7 +63,7 @@ impl Watcher for Unwatched {
 /// How a batch ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It is in, whole and durable.
+    /// It is in, whole; durable as its mode says, and if it was known, with the next sync.
     Committed(Committed),
     /// It would be in, had it been for real.
     Checked(Committed),
@@ -138,8 +138,10 @@ impl RefusedBatch {
 /// Whether a batch is taken in or only tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It is committed.
+    /// It is committed, durably.
     Commit,
+    /// It is committed as one of a group, which the next sync of the store makes durable.
+    Group,
     /// It is judged on the real state, and undone.
     Check,
 }
@@ -156,6 +158,49 @@ pub struct Ingest<'a> {
     pub now_ms: i64,
 }
 
+/// Where the chunks of a batch come from.
+pub trait Feed {
+    /// Brings the next events into the chunk, as [`Decoder::read_chunk`] does.
+    ///
+    /// # Errors
+    /// As there.
+    fn next(&mut self) -> Result<bool, Fault>;
+
+    /// What [`next`](Self::next) brought.
+    fn chunk(&self) -> &Chunk;
+
+    /// What the whole raw file was, also when events of it are left.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn digest(&mut self) -> io::Result<Digest>;
+}
+
+/// A feed that reads and decodes when it is asked.
+struct Reader<R: Read> {
+    // taken by the digest, which comes last
+    decoder: Option<Decoder<R>>,
+    chunk: Chunk,
+}
+
+impl<R: Read> Feed for Reader<R> {
+    fn next(&mut self) -> Result<bool, Fault> {
+        match &mut self.decoder {
+            Some(decoder) => decoder.read_chunk(&mut self.chunk),
+            None => Ok(false),
+        }
+    }
+
+    fn chunk(&self) -> &Chunk {
+        &self.chunk
+    }
+
+    fn digest(&mut self) -> io::Result<Digest> {
+        let decoder = self.decoder.take().ok_or(io::ErrorKind::UnexpectedEof)?;
+        decoder.digest()
+    }
+}
+
 impl Ingest<'_> {
     /// Takes the batch in, or refuses it, or neither; never a part of it. A refusal is not
     /// recorded here: that is for the caller, who knows what becomes of the file.
@@ -168,18 +213,36 @@ impl Ingest<'_> {
         raw: R,
         watcher: &mut dyn Watcher,
     ) -> Result<Ended, Error> {
-        let mut decoder = Decoder::new(raw, self.limits.clone());
-        let mut chunk = Chunk::keyed(store.hash_key());
+        let decoder = Some(Decoder::new(raw, self.limits.clone()));
+        let mut reader = Reader { decoder, chunk: Chunk::keyed(store.hash_key()) };
+        self.run_on(store, &mut reader, watcher)
+    }
+
+    /// The same with chunks that come from elsewhere, hashed under the store's
+    /// [key](Store::hash_key).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on(
+        &self,
+        store: &mut dyn Store,
+        feed: &mut dyn Feed,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ended, Error> {
         // the first chunk is read before the store is asked for anything: a small batch holds
         // the store no longer than it takes to judge it
-        let mut read = decoder.read_chunk(&mut chunk);
-        if chunk.is_empty()
+        let mut read = feed.next();
+        if feed.chunk().is_empty()
             && let Err(fault) = read
         {
-            return self.fault(fault, decoder);
+            return self.fault(fault, feed);
         }
         let settings = store.settings();
-        let batch = match store.begin(self.delivery)? {
+        let begun = match self.mode {
+            Mode::Group => store.begin_unsynced(self.delivery)?,
+            Mode::Commit | Mode::Check => store.begin(self.delivery)?,
+        };
+        let batch = match begun {
             Begun::Known(committed) => return Ok(Ended::Committed(committed)),
             Begun::Open(batch) => batch,
         };
@@ -198,39 +261,39 @@ impl Ingest<'_> {
                 &read,
                 Err(Fault::Refused(refusal)) if refusal.code == Code::BadCompression
             );
-            if !damaged && let Some(refusal) = open.take_in(&chunk, watcher)? {
+            if !damaged && let Some(refusal) = open.take_in(feed.chunk(), watcher)? {
                 drop(open);
-                return self.refused(refusal, decoder);
+                return self.refused(refusal, feed);
             }
             match read {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(fault) => {
                     drop(open);
-                    return self.fault(fault, decoder);
+                    return self.fault(fault, feed);
                 }
             }
             if watcher.step(Step { events: open.counts.events() }).is_break() {
                 return Ok(Ended::Stopped);
             }
-            read = decoder.read_chunk(&mut chunk);
+            read = feed.next();
         }
-        let digest = decoder.digest().map_err(Error::Read)?;
+        let digest = feed.digest().map_err(Error::Read)?;
         if !watcher.still_the_same().map_err(Error::Read)? {
             return Ok(Ended::Changed);
         }
         open.end(self.mode, digest)
     }
 
-    fn fault<R: Read>(&self, fault: Fault, decoder: Decoder<R>) -> Result<Ended, Error> {
+    fn fault(&self, fault: Fault, feed: &mut dyn Feed) -> Result<Ended, Error> {
         match fault {
             Fault::Io(error) => Err(Error::Read(error)),
-            Fault::Refused(refusal) => self.refused(*refusal, decoder),
+            Fault::Refused(refusal) => self.refused(*refusal, feed),
         }
     }
 
-    fn refused<R: Read>(&self, refusal: Refusal, decoder: Decoder<R>) -> Result<Ended, Error> {
-        let digest = decoder.digest().map_err(Error::Read)?;
+    fn refused(&self, refusal: Refusal, feed: &mut dyn Feed) -> Result<Ended, Error> {
+        let digest = feed.digest().map_err(Error::Read)?;
         // of a file that is too large the rest was not read
         let digest = digest.whole.then_some(digest);
         Ok(Ended::Refused(Box::new(RefusedBatch {

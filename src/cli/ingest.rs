@@ -97,6 +97,7 @@ impl Hand<'_> {
             Ended::Refused(refused) => {
                 if self.mode == Mode::Commit {
                     store.record_refusal(&refused.receipt())?;
+                    store.sync()?;
                 }
                 self.print_refused(&refused, out)?;
                 return Ok(Exit::Refused);
@@ -125,7 +126,7 @@ impl Hand<'_> {
             return writeln!(out);
         }
         let head = match self.mode {
-            Mode::Commit => format!("batch {}: {file}", done.batch),
+            Mode::Commit | Mode::Group => format!("batch {}: {file}", done.batch),
             Mode::Check => format!("would take in {file}"),
         };
         writeln!(

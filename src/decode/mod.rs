@@ -90,6 +90,9 @@ pub struct Digest {
 /// How much is read and unpacked at once.
 const BLOCK_BYTES: usize = 128 << 10;
 
+/// The least that is worth it, for files that are smaller.
+const LEAST_BLOCK_BYTES: usize = 4 << 10;
+
 /// When a chunk is full: the most events, and the bytes of text from which on none is added.
 const CHUNK_EVENTS: usize = 4096;
 const CHUNK_TEXT_BYTES: usize = 1 << 20;
@@ -111,6 +114,13 @@ impl<R: Read> Decoder<R> {
     /// A decoder of the raw bytes of one file, compressed or not. Nothing is read yet.
     pub fn new(raw: R, limits: Limits) -> Decoder<R> {
         Decoder::with_sizes(raw, limits, BLOCK_BYTES, CHUNK_EVENTS)
+    }
+
+    /// The same for a file of about that many bytes: for a small one less memory is made ready.
+    pub fn sized(raw: R, limits: Limits, file_bytes: u64) -> Decoder<R> {
+        // one byte more than it has, so that its end is seen at once
+        let bytes = usize::try_from(file_bytes).unwrap_or(usize::MAX).saturating_add(1);
+        Decoder::with_sizes(raw, limits, bytes.clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES), CHUNK_EVENTS)
     }
 
     fn with_sizes(raw: R, limits: Limits, block_bytes: usize, chunk_events: usize) -> Decoder<R> {

@@ -23,9 +23,11 @@ pub enum Failure {
     Io,
     /// [`Error::Corrupt`], and nothing was done.
     Corrupt,
-    /// The answer of a commit is lost before it was done; for other calls as [`Failure::Io`].
+    /// The answer of a commit or a sync is lost before it was done, and with it what was not synced,
+    /// as far as the store [can lose it](FailingStore::losing); for other calls as [`Failure::Io`].
     LostBefore,
-    /// The answer of a commit is lost after it was done; for other calls as [`Failure::Io`].
+    /// The answer of a commit or a sync is lost after it was done; for other calls as
+    /// [`Failure::Io`].
     LostAfter,
 }
 
@@ -56,11 +58,17 @@ impl Failure {
 pub struct FailingStore<S> {
     inner: S,
     plan: Plan,
+    lose: fn(&mut S),
+    // since the last sync; those of them that are in although the answer was lost
+    refusals: Vec<Refused>,
+    known: Vec<Refused>,
 }
 
 #[derive(Debug)]
 struct Plan {
     calls: Cell<usize>,
+    // something is in and not durable
+    unsynced: Cell<bool>,
     fail_at: usize,
     failure: Failure,
 }
@@ -76,13 +84,26 @@ impl Plan {
     fn pass(&self) -> Result<(), Error> {
         if self.is_due() { Err(self.failure.error()) } else { Ok(()) }
     }
+
+    fn watch<'s>(&'s self, begun: Begun<'s>, synced: bool) -> Begun<'s> {
+        match begun {
+            Begun::Open(inner) => Begun::Open(Box::new(FailingBatch { inner, plan: self, synced })),
+            known @ Begun::Known(_) => known,
+        }
+    }
 }
 
 impl<S: Store> FailingStore<S> {
-    /// The call with that number fails, counted from 0 over `begin`, `record_refusal`, `prune` and
-    /// all that batches are asked. A number that is never reached lets all pass.
+    /// The call with that number fails, counted from 0 over `begin`, `record_refusal`, `prune`,
+    /// `sync` when there is something to do, and all that batches are asked. A number that is never reached lets all pass.
     pub fn new(inner: S, fail_at: usize, failure: Failure) -> FailingStore<S> {
-        FailingStore { inner, plan: Plan { calls: Cell::new(0), fail_at, failure } }
+        let plan = Plan { calls: Cell::new(0), unsynced: Cell::new(false), fail_at, failure };
+        FailingStore { inner, plan, lose: |_| {}, refusals: Vec::new(), known: Vec::new() }
+    }
+
+    /// The same, with what loses all that is not durable.
+    pub fn losing(self, lose: fn(&mut S)) -> FailingStore<S> {
+        FailingStore { lose, ..self }
     }
 
     /// How many calls there were.
@@ -120,17 +141,49 @@ impl<S: Store> Store for FailingStore<S> {
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
-        let FailingStore { inner, plan } = self;
+        let FailingStore { inner, plan, .. } = self;
         plan.pass()?;
-        Ok(match inner.begin(delivery)? {
-            Begun::Open(inner) => Begun::Open(Box::new(FailingBatch { inner, plan })),
-            Begun::Known(committed) => Begun::Known(committed),
-        })
+        Ok(plan.watch(inner.begin(delivery)?, true))
+    }
+
+    fn begin_unsynced<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        let FailingStore { inner, plan, .. } = self;
+        plan.pass()?;
+        Ok(plan.watch(inner.begin_unsynced(delivery)?, false))
     }
 
     fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
         self.plan.pass()?;
+        if let Some(at) = self.known.iter().position(|known| known == refused) {
+            self.known.remove(at);
+            return Ok(());
+        }
+        if !self.plan.unsynced.replace(true) {
+            self.refusals.clear();
+        }
+        self.refusals.push(refused.clone());
         self.inner.record_refusal(refused)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        if !self.plan.unsynced.get() {
+            return self.inner.sync();
+        }
+        match (self.plan.is_due(), self.plan.failure) {
+            (false, _) => {
+                self.plan.unsynced.set(false);
+                self.inner.sync()
+            }
+            (true, Failure::LostBefore) => {
+                (self.lose)(&mut self.inner);
+                Err(lost())
+            }
+            (true, Failure::LostAfter) => {
+                self.known = std::mem::take(&mut self.refusals);
+                self.inner.sync().and(Err(lost()))
+            }
+            (true, other) => Err(other.error()),
+        }
     }
 
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {
@@ -139,9 +192,14 @@ impl<S: Store> Store for FailingStore<S> {
     }
 }
 
+fn lost() -> Error {
+    Error::Unknown("the answer was lost on purpose".to_owned())
+}
+
 struct FailingBatch<'s> {
     inner: Box<dyn Batch + 's>,
     plan: &'s Plan,
+    synced: bool,
 }
 
 impl Batch for FailingBatch<'_> {
@@ -190,12 +248,16 @@ impl Batch for FailingBatch<'_> {
     }
 
     fn commit(self: Box<Self>, receipt: &Receipt) -> Result<Committed, Error> {
-        let FailingBatch { inner, plan } = *self;
-        let lost = || Error::Unknown("the answer was lost on purpose".to_owned());
+        let FailingBatch { inner, plan, synced } = *self;
+        let commit = || {
+            let committed = inner.commit(receipt)?;
+            plan.unsynced.set(!synced);
+            Ok(committed)
+        };
         match (plan.is_due(), plan.failure) {
-            (false, _) => inner.commit(receipt),
+            (false, _) => commit(),
             (true, Failure::LostBefore) => Err(lost()),
-            (true, Failure::LostAfter) => inner.commit(receipt).and(Err(lost())),
+            (true, Failure::LostAfter) => commit().and(Err(lost())),
             (true, other) => Err(other.error()),
         }
     }

@@ -50,11 +50,30 @@ pub trait Store {
     /// [`Error::Busy`] when others hold the store too long; any other kind as it says.
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error>;
 
-    /// Keeps the receipt of a refused batch, which took no effect.
+    /// The same for one of a group: its commit is whole and seen by all, but durable only with the
+    /// next [`sync`](Self::sync). What is lost before that is lost from the end: never a batch and
+    /// not one after it.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
+    fn begin_unsynced<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error>;
+
+    /// Keeps the receipt of a refused batch, which took no effect; durable with the next
+    /// [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin). After [`Error::Unknown`], here or from `sync`, the same refusal
+    /// can be given again, and is kept once.
     fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error>;
+
+    /// Makes durable all that is in, also what `begin` says is known. Costs nothing when there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when it cannot be told what of that is in still: begin each of those
+    /// batches again, and give each of those refusals again, then sync. Any other kind as it says,
+    /// and all is as it was.
+    fn sync(&mut self) -> Result<(), Error>;
 
     /// Removes what is older than asked, as far as no promise needs it, in transactions of bounded
     /// size: others get their turn in between. When it fails, what was removed before stays so.
@@ -153,7 +172,7 @@ pub trait Batch {
     /// By kind.
     fn first_seen(&mut self, event: &Event<'_>, seen: &Seen) -> Result<Other, Error>;
 
-    /// Ends the batch: durable when this returns.
+    /// Ends the batch: durable when this returns, unless it was begun as one of a group.
     ///
     /// # Errors
     /// [`Error::Unknown`] when it cannot be told whether it is in: begin again with the same

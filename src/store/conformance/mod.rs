@@ -6,6 +6,7 @@ mod bounds;
 mod depth;
 mod differential;
 mod faults;
+mod groups;
 mod naming;
 mod progress;
 mod retention;
@@ -15,7 +16,7 @@ pub(crate) use accounts::assert_they_add_up;
 pub(crate) use acts::{apply_late, change_presence, discard, release};
 pub(crate) use differential::agree_with_the_model;
 pub(crate) use world::{
-    Dump, Ev, NOW_MS, Stopped, Subject, deliver, delivery, ev, ingest, settings,
+    Dump, Ev, NOW_MS, Stopped, Subject, deliver, delivery, ev, ingest, ingest_unsynced, settings,
 };
 
 /// Runs every case on stores that the subject makes.
@@ -67,4 +68,7 @@ pub(crate) fn conformance(subject: &impl Subject) {
     naming::an_id_tells_where_it_came_from(subject);
     faults::a_failure_anywhere_leaves_nothing_behind(subject);
     faults::a_failure_anywhere_in_an_act_leaves_nothing_behind(subject);
+    groups::a_group_is_seen_before_it_is_synced(subject);
+    groups::a_batch_of_a_group_can_be_dropped(subject);
+    groups::a_failure_anywhere_in_a_group_leaves_whole_batches(subject);
 }

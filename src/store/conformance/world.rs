@@ -111,7 +111,26 @@ pub(crate) fn ingest<S: Store + ?Sized>(
     chunks: &[&[Ev]],
 ) -> Result<Committed, Stopped> {
     let settings = store.settings();
-    let mut batch = match store.begin(delivery)? {
+    take_in(store.begin(delivery)?, settings, delivery, chunks)
+}
+
+/// The same as one of a group, as one chunk.
+pub(crate) fn ingest_unsynced<S: Store + ?Sized>(
+    store: &mut S,
+    delivery: &Delivery,
+    events: &[Ev],
+) -> Result<Committed, Stopped> {
+    let settings = store.settings();
+    take_in(store.begin_unsynced(delivery)?, settings, delivery, &[events])
+}
+
+fn take_in(
+    begun: Begun<'_>,
+    settings: Settings,
+    delivery: &Delivery,
+    chunks: &[&[Ev]],
+) -> Result<Committed, Stopped> {
+    let mut batch = match begun {
         Begun::Known(committed) => return Ok(committed),
         Begun::Open(batch) => batch,
     };

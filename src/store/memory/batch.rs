@@ -25,6 +25,7 @@ pub(super) struct MemoryBatch<'s> {
     pub(super) windows_closed: u64,
     pub(super) closings: Vec<u64>,
     pub(super) spoilt: bool,
+    pub(super) synced: bool,
 }
 
 impl MemoryBatch<'_> {
@@ -387,6 +388,9 @@ impl Batch for MemoryBatch<'_> {
         };
         self.state.receipts.insert(self.number, kept);
         self.store.state = self.state;
+        if self.synced {
+            *self.store.durable = self.store.state.clone();
+        }
         Ok(committed)
     }
 }

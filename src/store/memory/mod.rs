@@ -24,6 +24,8 @@ pub use read::MemorySnapshot;
 pub struct MemoryStore {
     clock: Clock,
     state: State,
+    // what a power cut would leave
+    durable: Box<State>,
 }
 
 /// All that there is; a snapshot is a copy of it.
@@ -125,12 +127,41 @@ impl MemoryStore {
             receipts: BTreeMap::new(),
             refusals: Vec::new(),
         };
-        MemoryStore { clock, state }
+        MemoryStore { clock, durable: Box::new(state.clone()), state }
     }
 
     /// Lets it live at another moment.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = clock;
+    }
+
+    /// Loses what is not durable, as a power cut does.
+    pub fn lose_unsynced(&mut self) {
+        self.state = (*self.durable).clone();
+    }
+
+    /// What is durable.
+    pub fn durable(&self) -> MemorySnapshot {
+        MemorySnapshot::of((*self.durable).clone())
+    }
+
+    fn open<'s>(&'s mut self, delivery: &Delivery, synced: bool) -> Begun<'s> {
+        if let Some(committed) = self.state.tokens.get(&delivery.token) {
+            return Begun::Known(committed.clone());
+        }
+        let state = self.state.clone();
+        Begun::Open(Box::new(MemoryBatch {
+            number: state.last_number + 1,
+            state,
+            now_ms: self.clock.now_ms(),
+            delivery: delivery.clone(),
+            named: BTreeSet::new(),
+            windows_closed: 0,
+            closings: Vec::new(),
+            spoilt: false,
+            synced,
+            store: self,
+        }))
     }
 
     /// The state of this moment.
@@ -159,26 +190,21 @@ impl Store for MemoryStore {
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
-        if let Some(committed) = self.state.tokens.get(&delivery.token) {
-            return Ok(Begun::Known(committed.clone()));
-        }
-        let state = self.state.clone();
-        Ok(Begun::Open(Box::new(MemoryBatch {
-            number: state.last_number + 1,
-            state,
-            now_ms: self.clock.now_ms(),
-            delivery: delivery.clone(),
-            named: BTreeSet::new(),
-            windows_closed: 0,
-            closings: Vec::new(),
-            spoilt: false,
-            store: self,
-        })))
+        Ok(self.open(delivery, true))
+    }
+
+    fn begin_unsynced<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        Ok(self.open(delivery, false))
     }
 
     fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
         self.state.refusals.push(refused.clone());
         self.state.refused_batches += 1;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        *self.durable = self.state.clone();
         Ok(())
     }
 

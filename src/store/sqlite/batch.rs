@@ -247,12 +247,13 @@ impl Batch for SqliteBatch<'_> {
         })?;
         // whatever comes of it, there is nothing left to undo
         self.state = State::Ended;
-        let finished = self.store.finish();
-        match &finished {
-            Ok(()) => self.store.memory.keep(self.begun, head.stamp()),
-            Err(_) => self.store.memory.distrust(),
+        if let Err(error) = self.store.finish() {
+            self.store.memory.distrust();
+            return Err(error);
         }
-        finished.map(|()| committed)
+        self.store.memory.keep(self.begun, head.stamp());
+        self.store.unsynced.wrote();
+        Ok(committed)
     }
 }
 

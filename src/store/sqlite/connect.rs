@@ -80,10 +80,9 @@ pub(super) fn open(path: &Path, flags: OpenFlags, wait: Duration) -> Result<Conn
 /// Sets what a writer relies on.
 fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
     let set = || -> rusqlite::Result<String> {
-        connection.pragma_update(None, "synchronous", "FULL")?;
+        set_synced(connection, true)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
-        connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         let limit = i64::try_from(LOG_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
@@ -97,6 +96,24 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
         ))),
         Err(error) => Err(fault(path, "set it up", &error)),
     }
+}
+
+/// Makes the next commits of that connection synced ones, or such whose sync comes with that of a
+/// later one: the sync of the log is about all that is in it.
+///
+/// Nothing is copied from the log while commits are not synced. That begins with a sync of the log,
+/// too, and SQLite keeps it to itself when it fails; the next one would then go well, although the
+/// kernel had given up what was to be written.
+pub(super) fn set_synced(connection: &Connection, synced: bool) -> rusqlite::Result<()> {
+    let (level, pages) = if synced { ("FULL", CHECKPOINT_PAGES) } else { ("NORMAL", 0) };
+    connection.pragma_update(None, "wal_autocheckpoint", pages)?;
+    connection.pragma_update(None, "synchronous", level)
+}
+
+/// Writes a page of the store as it is. A row that is written as it is would not do: SQLite sees
+/// that nothing changes, and then the commit neither writes nor syncs.
+pub(super) fn touch(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "application_id", schema::APPLICATION_ID)
 }
 
 /// How long the log is; its name is looked at, it is not opened.
@@ -119,9 +136,9 @@ pub(super) fn settle(connection: &Connection, path: &Path, wait: Duration) -> Re
     let settled = empty_log(connection, wait).and_then(|emptied| {
         if emptied {
             // begins the new log, so that nothing of the old one can be played back
-            connection.execute_batch(
-                "BEGIN IMMEDIATE; UPDATE store SET last_number = last_number; COMMIT",
-            )?;
+            connection.execute_batch("BEGIN IMMEDIATE")?;
+            touch(connection)?;
+            connection.execute_batch("COMMIT")?;
         }
         Ok(emptied)
     });

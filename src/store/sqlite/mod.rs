@@ -19,6 +19,7 @@ mod receipts;
 mod recent;
 mod schema;
 mod sources;
+mod sync;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ use fault::fault;
 use head::Head;
 use memory::Memory;
 use place::FileId;
+use sync::Unsynced;
 
 /// How a store is used; nothing of it is kept in the store.
 #[derive(Clone, Debug)]
@@ -95,8 +97,10 @@ pub struct SqliteStore {
     memory: Memory,
     /// The fate of a commit is unknown: what recovery finds must be settled first.
     in_doubt: bool,
-    /// The refusal whose commit has an unknown fate.
-    refusal_in_doubt: Option<Refused>,
+    /// What is in and not durable yet.
+    unsynced: Unsynced,
+    /// The refusals that may be in or not.
+    refusals_in_doubt: Vec<Refused>,
 }
 
 impl SqliteStore {
@@ -142,7 +146,8 @@ impl SqliteStore {
             prune_from: 0,
             memory: Memory::default(),
             in_doubt: false,
-            refusal_in_doubt: None,
+            unsynced: Unsynced::default(),
+            refusals_in_doubt: Vec::new(),
         })
     }
 
@@ -167,19 +172,19 @@ impl SqliteStore {
         backup::backup(path, to, progress)
     }
 
-    /// Begins a transaction that may write.
-    fn start(&mut self) -> Result<(), Error> {
-        match self.try_start(self.options.busy_timeout) {
+    /// Begins a transaction that may write, and whose commit is synced or not.
+    fn start(&mut self, synced: bool) -> Result<(), Error> {
+        match self.try_start(synced, self.options.busy_timeout) {
             Err(Error::Busy(_)) => {
                 // a lock that failed to come off would be our own: only closing frees it
-                self.connection = None;
-                self.try_start(self.options.busy_timeout.min(SECOND_WAIT))
+                self.close();
+                self.try_start(synced, self.options.busy_timeout.min(SECOND_WAIT))
             }
             other => other,
         }
     }
 
-    fn try_start(&mut self, wait: Duration) -> Result<(), Error> {
+    fn try_start(&mut self, synced: bool, wait: Duration) -> Result<(), Error> {
         self.refuse_other_file()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -187,22 +192,20 @@ impl SqliteStore {
         };
         let begun = connection
             .busy_timeout(wait)
+            .and_then(|()| self.unsynced.set_up(&connection, synced))
             .and_then(|()| connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]));
-        match begun.map_err(|error| fault(&self.path, "begin a batch", &error)) {
-            Ok(_) => self.connection = Some(connection),
-            Err(Error::Busy(text)) => {
-                self.connection = Some(connection);
-                return Err(Error::Busy(text));
-            }
-            Err(other) => return Err(other),
+        self.connection = Some(connection);
+        let begun = begun.map_err(|error| fault(&self.path, "begin a batch", &error));
+        if !matches!(begun, Ok(_) | Err(Error::Busy(_))) {
+            self.close();
         }
-        Ok(())
+        begun.map(|_| ())
     }
 
     /// A file that was renamed away would go on taking batches, and nobody would find them.
     fn refuse_other_file(&mut self) -> Result<(), Error> {
         if self.file.is_some_and(|file| file.has_left(&self.path)) {
-            self.connection = None;
+            self.close();
             return Err(Error::Missing(format!(
                 "{}: the store was moved, removed or replaced while it was in use; stop whatever \
                  uses it, put it back, then start again",
@@ -248,8 +251,7 @@ impl SqliteStore {
         };
         work(connection, &mut self.memory).map_err(|error| {
             let error = fault(&self.path, doing, &error);
-            self.connection = None;
-            self.memory.distrust();
+            self.close();
             error
         })
     }
@@ -259,12 +261,12 @@ impl SqliteStore {
         if let Some(connection) = &self.connection {
             let undone = connection.prepare_cached("ROLLBACK").and_then(|mut it| it.execute([]));
             if undone.is_err() {
-                self.connection = None;
+                self.close();
             }
         }
     }
 
-    /// Ends the open transaction: durable when this returns.
+    /// Ends the open transaction: durable when this returns, if it was started so.
     fn finish(&mut self) -> Result<(), Error> {
         self.refuse_other_file()?;
         let Some(connection) = &self.connection else {
@@ -272,7 +274,9 @@ impl SqliteStore {
         };
         let ended = connection.prepare_cached("COMMIT").and_then(|mut it| it.execute([]));
         let Err(error) = ended else {
-            self.trim_log();
+            if self.unsynced.committed() {
+                self.trim_log();
+            }
             return Ok(());
         };
         let open_still = !connection.is_autocommit();
@@ -283,12 +287,33 @@ impl SqliteStore {
                 Err(Error::Busy(text))
             }
             other => {
-                self.connection = None;
+                self.close();
                 self.in_doubt = true;
                 Err(Error::Unknown(format!(
                     "{other}; whether the batch is in cannot be told yet: begin it again, and the \
                      store answers"
                 )))
+            }
+        }
+    }
+
+    fn begin_batch<'s>(
+        &'s mut self,
+        delivery: &Delivery,
+        synced: bool,
+    ) -> Result<Begun<'s>, Error> {
+        self.start(synced)?;
+        let known = self.attempt("look for its receipt", |connection| {
+            let known = receipts::known(connection, &delivery.token)?;
+            Ok((known, head::load(connection)?))
+        })?;
+        match known {
+            (Some(committed), _) => {
+                self.undo();
+                Ok(Begun::Known(committed))
+            }
+            (None, head) => {
+                Ok(Begun::Open(Box::new(SqliteBatch::new(self, delivery.clone(), head))))
             }
         }
     }
@@ -299,7 +324,7 @@ impl SqliteStore {
         doing: &str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        self.start()?;
+        self.start(true)?;
         let done = self.attempt(doing, work)?;
         self.finish()?;
         Ok(done)
@@ -312,7 +337,7 @@ impl SqliteStore {
         doing: &str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        self.start()?;
+        self.start(true)?;
         let done = self.attempt_in_memory(doing, |connection, memory| {
             let mut head = head::load(connection)?;
             memory.recent(connection, head.stamp())?.work_in(connection)?;
@@ -322,6 +347,7 @@ impl SqliteStore {
         })?;
         self.memory.distrust();
         self.finish()?;
+        self.unsynced.wrote();
         Ok(done)
     }
 
@@ -340,7 +366,7 @@ impl SqliteStore {
             && connect::log_bytes(&self.path) > self.log_bytes
             && connect::empty_log(connection, Duration::ZERO).is_err()
         {
-            self.connection = None;
+            self.close();
         }
     }
 }
@@ -359,42 +385,19 @@ impl Store for SqliteStore {
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
-        self.start()?;
-        let known = self.attempt("look for its receipt", |connection| {
-            let known = receipts::known(connection, &delivery.token)?;
-            Ok((known, head::load(connection)?))
-        })?;
-        match known {
-            (Some(committed), _) => {
-                self.undo();
-                Ok(Begun::Known(committed))
-            }
-            (None, head) => {
-                Ok(Begun::Open(Box::new(SqliteBatch::new(self, delivery.clone(), head))))
-            }
-        }
+        self.begin_batch(delivery, true)
+    }
+
+    fn begin_unsynced<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        self.begin_batch(delivery, false)
     }
 
     fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
-        self.start()?;
-        let doubted = self.refusal_in_doubt.as_ref() == Some(refused);
-        let kept = self.attempt("keep a refusal", |connection| {
-            if doubted && receipts::last_refusal_is(connection, refused)? {
-                return Ok(());
-            }
-            let mut head = head::load(connection)?;
-            head.refused_batches += 1;
-            receipts::keep_refusal(connection, refused)?;
-            head::save(connection, &head)
-        });
-        let ended = kept.and_then(|()| self.finish());
-        self.refusal_in_doubt = match &ended {
-            Err(Error::Unknown(_)) => Some(refused.clone()),
-            // an attempt that did nothing leaves the doubt as it was
-            Err(_) => self.refusal_in_doubt.take(),
-            Ok(()) => None,
-        };
-        ended
+        self.keep_refusal(refused)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.sync_commits()
     }
 
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {

@@ -153,25 +153,19 @@ pub(super) fn keep_refusal(connection: &Connection, refused: &Refused) -> rusqli
     Ok(())
 }
 
-/// Whether the last refusal kept is this very one.
-pub(super) fn last_refusal_is(
-    connection: &Connection,
-    refused: &Refused,
-) -> rusqlite::Result<bool> {
-    let sql = "SELECT file = ?1 AND source = ?2 AND sha256 IS ?3 AND refused_at_ms = ?4 \
-               AND code = ?5 FROM refusals ORDER BY refusal DESC LIMIT 1";
-    let found = connection
-        .prepare_cached(sql)?
-        .query_row(
-            params![
-                refused.file,
-                refused.source,
-                refused.sha256,
-                refused.refused_at_ms,
-                refused.code.name()
-            ],
-            |row| row.get(0),
-        )
-        .optional()?;
-    Ok(found.unwrap_or(false))
+/// Whether this very refusal is among the last ones kept.
+pub(super) fn has_refusal(connection: &Connection, refused: &Refused) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM (SELECT * FROM refusals ORDER BY refusal DESC \
+               LIMIT 10000) WHERE file = ?1 AND source = ?2 AND sha256 IS ?3 \
+               AND refused_at_ms = ?4 AND code = ?5)";
+    connection.prepare_cached(sql)?.query_row(
+        params![
+            refused.file,
+            refused.source,
+            refused.sha256,
+            refused.refused_at_ms,
+            refused.code.name()
+        ],
+        |row| row.get(0),
+    )
 }

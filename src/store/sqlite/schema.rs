@@ -13,7 +13,7 @@ use super::fault::fault;
 use super::{head, ledger};
 
 /// What marks a file as a store of this program, in the header of the database: "WFlo".
-const APPLICATION_ID: i32 = 0x5746_6c6f;
+pub(super) const APPLICATION_ID: i32 = 0x5746_6c6f;
 
 /// The step at place n leads from version n to version n + 1.
 const STEPS: [&str; 3] = [

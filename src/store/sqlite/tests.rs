@@ -10,6 +10,7 @@ use crate::store::conformance::{Subject, agree_with_the_model, conformance};
 mod acts;
 mod contention;
 mod files;
+mod groups;
 mod plans;
 mod retention;
 

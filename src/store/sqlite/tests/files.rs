@@ -249,7 +249,7 @@ fn a_commit_that_fails_is_unknown_until_the_store_is_asked() {
     assert_eq!(deliver(&mut store, 1, &[ev("a", "k", 1, 1)]).counts.accepted, 1);
     // the refusal may be in or not: it counts once whichever it is
     store.record_refusal(&refused).unwrap();
-    store.refusal_in_doubt = Some(refused.clone());
+    store.refusals_in_doubt.push(refused.clone());
     store.record_refusal(&refused).unwrap();
     assert_eq!(dump(&path).summary.refused_batches, 1);
     store.record_refusal(&refused).unwrap();

@@ -1,0 +1,114 @@
+//! How a group of commits becomes durable by one sync, and what is known of them until then.
+
+use std::mem;
+
+use rusqlite::Connection;
+
+use super::{SqliteStore, connect, head, receipts};
+use crate::store::{Error, Refused};
+
+/// What is in and not durable yet.
+#[derive(Debug, Default)]
+pub(super) struct Unsynced {
+    /// The commits of this connection are not synced.
+    is_lax: bool,
+    /// There were commits that no sync has followed.
+    pending: bool,
+    /// The connection was given up since: what of them is in cannot be told.
+    lost: bool,
+    /// The refusals among them.
+    refusals: Vec<Refused>,
+}
+
+impl Unsynced {
+    /// Makes the next commits of that connection synced ones, or not.
+    pub(super) fn set_up(&mut self, connection: &Connection, synced: bool) -> rusqlite::Result<()> {
+        if self.is_lax == synced {
+            connect::set_synced(connection, synced)?;
+            self.is_lax = !synced;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> bool {
+        self.pending
+    }
+
+    /// A commit went well; whether it was a synced one.
+    pub(super) fn committed(&mut self) -> bool {
+        self.pending |= self.is_lax;
+        !self.is_lax
+    }
+
+    /// A commit went well that wrote something: if it was a synced one, so is all before it.
+    pub(super) fn wrote(&mut self) {
+        if !self.is_lax {
+            self.pending = false;
+            self.refusals.clear();
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Gives the connection up, which undoes what is open in it.
+    pub(super) fn close(&mut self) {
+        self.connection = None;
+        self.memory.distrust();
+        self.unsynced.is_lax = false;
+        if mem::take(&mut self.unsynced.pending) {
+            // closing may have tried to sync, and failed, and nobody would be told again
+            self.in_doubt = true;
+            self.unsynced.lost = true;
+            self.refusals_in_doubt.append(&mut self.unsynced.refusals);
+        }
+    }
+
+    /// Makes durable what was committed unsynced.
+    pub(super) fn sync_commits(&mut self) -> Result<(), Error> {
+        let synced = match self.unsynced.pending {
+            true => self.transact("make batches durable", connect::touch),
+            false => Ok(()),
+        };
+        match synced {
+            // this answers for all of them
+            Err(Error::Unknown(_)) => self.unsynced.lost = false,
+            Ok(()) => self.unsynced.wrote(),
+            Err(_) => return synced,
+        }
+        match synced {
+            Ok(()) if mem::take(&mut self.unsynced.lost) => Err(Error::Unknown(format!(
+                "{}: had to be opened again before its last batches were durable; whether they \
+                     are in cannot be told yet: begin them again, and the store answers",
+                self.path.display()
+            ))),
+            other => other,
+        }
+    }
+
+    /// Keeps a refusal; one whose fate is unknown, only if it is not there.
+    pub(super) fn keep_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
+        self.start(false)?;
+        let doubted = self.refusals_in_doubt.iter().position(|doubted| doubted == refused);
+        let kept = self.attempt("keep a refusal", |connection| {
+            if doubted.is_some() && receipts::has_refusal(connection, refused)? {
+                return Ok(());
+            }
+            let mut head = head::load(connection)?;
+            head.refused_batches += 1;
+            receipts::keep_refusal(connection, refused)?;
+            head::save(connection, &head)
+        });
+        let ended = kept.and_then(|()| self.finish());
+        match (&ended, doubted) {
+            (Ok(()), doubted) => {
+                self.unsynced.refusals.push(refused.clone());
+                doubted.map(|at| self.refusals_in_doubt.remove(at));
+            }
+            (Err(Error::Unknown(_)), None) => self.refusals_in_doubt.push(refused.clone()),
+            // an attempt that did nothing leaves the doubt as it was
+            (Err(_), _) => {}
+        }
+        ended
+    }
+}
