@@ -1,9 +1,13 @@
 //! The only writer: one file at a time, and what a failure means for it.
 
+mod ahead;
+mod group;
+
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::thread::Scope;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::Access;
@@ -11,12 +15,14 @@ use rustix::fs::Access;
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::exit::Exit;
-use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
+use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
 use crate::spool::ready::{self, OpenError, Opened, Seen};
-use crate::spool::shelve::{self, ShelveError};
 use crate::spool::{Entry, Spool};
 use crate::store::{self, Committed, Delivery, Store};
+pub use ahead::Ahead;
+pub use group::Pace;
+use group::Taken;
 
 /// How often a commit of unknown fate is asked after before that is left for later.
 const ASK_AGAIN: u32 = 3;
@@ -112,8 +118,13 @@ struct Unfinished {
 
 /// How far a file has come.
 enum Fate {
+    /// It may be in or not: the store knows.
     Unknown,
+    /// It is in.
     Committed(Committed),
+    /// Its refusal may be in the store or not.
+    Refusing(Box<RefusedBatch>),
+    /// Its refusal is in the store.
     Refused(Box<RefusedBatch>),
 }
 
@@ -135,132 +146,44 @@ impl Worker {
         self.settle = settle;
     }
 
-    /// Takes one file of the inbox in, as one transaction, and moves it. `pace` is told of each
-    /// step, and can stop it.
-    pub fn take(
-        &mut self,
-        entry: &Entry,
-        pace: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Verdict {
-        let opened = match ready::open_entry(self.spool.inbox(), entry) {
-            Ok(opened) => opened,
-            Err(OpenError::Gone | OpenError::NotRegular(_)) => {
-                self.unfinished.remove(entry);
-                return Verdict::Gone;
-            }
-            Err(error @ OpenError::Denied) => return self.refuse_unread(entry, error),
-            Err(error @ OpenError::Io(_)) => {
-                let text = format!("inbox/{entry}: {error}");
-                return Verdict::Trouble(Trouble::of_file(text));
-            }
-        };
-        let resumed = self.unfinished.remove(entry).filter(|was| was.seen.is(&opened));
-        let (delivery, fate) = match resumed {
-            Some(was) => (was.delivery, was.fate),
-            None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
-                Ok(delivery) => (delivery, Fate::Unknown),
-                Err(error) => return Verdict::Trouble(Trouble::passing(error.to_string())),
-            },
-        };
-        match fate {
-            Fate::Unknown => self.ingest(entry, opened, delivery, pace),
-            Fate::Committed(committed) => self.move_to_done(entry, opened, delivery, committed),
-            Fate::Refused(refused) => self.move_to_failed(entry, opened, delivery, refused),
-        }
+    /// Begins to read those files of the inbox, ahead of what takes them in: on a thread that ends
+    /// with what it answers.
+    ///
+    /// # Errors
+    /// When there is no room for another thread.
+    pub fn read_ahead<'s>(
+        &self,
+        scope: &'s Scope<'s, '_>,
+        entries: &'s [&'s Entry],
+    ) -> Result<Ahead<'s>, Trouble> {
+        let inbox = self.spool.inbox().to_owned();
+        Ahead::start(scope, inbox, entries, self.limits.clone(), self.store.hash_key())
+            .map_err(|error| Trouble::passing(format!("no thread to read files with: {error}")))
     }
 
     /// Moves a link into failed/: links are never followed.
-    pub fn refuse_link(&mut self, entry: &Entry) -> Verdict {
+    pub fn refuse_link(&mut self, entry: &Entry, pace: &mut dyn Pace) -> Vec<(Entry, Verdict)> {
+        if pace.begin(entry).is_break() {
+            return Vec::new();
+        }
         let refusal = Refusal::new(
             Code::NotARegularFile,
             format!("inbox/{entry} is a symbolic link, and links are never followed"),
             "drop the file itself: copy it under a name that begins with a dot, then rename it; or \
              link it in with ln, without -s",
         );
-        self.refuse(entry, refusal)
+        let so_far = self.record(never_opened(entry, refusal));
+        let taken = Taken { entry: entry.clone(), opened: None, delivery: None, so_far };
+        self.end(vec![taken], pace)
     }
 
-    fn refuse_unread(&mut self, entry: &Entry, error: OpenError) -> Verdict {
+    fn unread(&self, entry: &Entry, error: OpenError) -> Box<RefusedBatch> {
         let refusal = Refusal::new(
             Code::Unreadable,
             format!("inbox/{entry} cannot be read: {error}"),
             "make it readable for the group (chmod g+r, umask 027), then put it back",
         );
-        self.refuse(entry, refusal)
-    }
-
-    /// Refuses what was never opened.
-    fn refuse(&mut self, entry: &Entry, refusal: Refusal) -> Verdict {
-        let refused = RefusedBatch {
-            file: entry.shown(),
-            source: entry.source().to_owned(),
-            sha256: None,
-            bytes: None,
-            refused_at_ms: Clock::System.now_ms(),
-            refusal,
-        };
-        if let Err(error) = self.store.record_refusal(&refused.receipt()) {
-            return Verdict::Trouble(Trouble::from(&error));
-        }
-        match shelve::to_failed(&self.spool, entry, None, &reason(&refused)) {
-            Ok(to) => Verdict::Failed(Box::new(refused), to),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
-            Err(ShelveError::Changed) => Verdict::NotYet,
-            Err(error) => self.unmovable(entry, error.to_string()),
-        }
-    }
-
-    fn ingest(
-        &mut self,
-        entry: &Entry,
-        opened: Opened,
-        delivery: Delivery,
-        pace: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Verdict {
-        let ingest = Ingest {
-            delivery: &delivery,
-            limits: self.limits.clone(),
-            mode: Mode::Commit,
-            now_ms: Clock::System.now_ms(),
-        };
-        let mut asked = 0;
-        let ended = loop {
-            if let Err(error) = opened.rewind() {
-                break Err(ingest::Error::Read(error));
-            }
-            let inbox = self.spool.inbox();
-            let mut watched = Watched { inbox, entry, opened: &opened, pace };
-            match ingest.run(self.store.as_mut(), opened.file(), &mut watched) {
-                // the same delivery again: the store says whether the commit took place
-                Err(ingest::Error::Store(store::Error::Unknown(_))) if asked < ASK_AGAIN => {
-                    asked += 1;
-                }
-                ended => break ended,
-            }
-        };
-        match ended {
-            Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
-                self.move_to_done(entry, opened, delivery, committed)
-            }
-            Ok(Ended::Refused(refused)) if self.is_incomplete(&opened, &refused) => Verdict::NotYet,
-            Ok(Ended::Refused(refused)) => match self.store.record_refusal(&refused.receipt()) {
-                Ok(()) => self.move_to_failed(entry, opened, delivery, refused),
-                Err(error) => Verdict::Trouble(Trouble::from(&error)),
-            },
-            Ok(Ended::Changed) => Verdict::NotYet,
-            Ok(Ended::Stopped) => Verdict::Stopped,
-            Err(ingest::Error::Read(error)) => {
-                let text = format!("cannot read inbox/{entry}: {error}; is the disk well?");
-                Verdict::Trouble(Trouble::of_file(text))
-            }
-            Err(ingest::Error::Store(error)) => {
-                let trouble = Trouble::from(&error);
-                if matches!(error, store::Error::Unknown(_)) {
-                    self.keep(entry, &opened, delivery, Fate::Unknown);
-                }
-                Verdict::Trouble(trouble)
-            }
-        }
+        never_opened(entry, refusal)
     }
 
     /// Whether what was refused may still have been on its way: it changed while it was read, or
@@ -273,55 +196,6 @@ impl Worker {
         // a time of writing that lies ahead of the clock says nothing about its age
         let age = SystemTime::now().duration_since(opened.modified());
         ends_early && age.is_ok_and(|age| age < self.settle)
-    }
-
-    fn move_to_done(
-        &mut self,
-        entry: &Entry,
-        opened: Opened,
-        delivery: Delivery,
-        committed: Committed,
-    ) -> Verdict {
-        match shelve::to_done(&self.spool, entry, &opened) {
-            Ok(to) => Verdict::Done(committed, to),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Vanished(committed),
-            // written to after its commit: taken again, and what is in counts as duplicates
-            Err(ShelveError::Changed) => Verdict::NotYet,
-            Err(error) => {
-                let text = format!(
-                    "inbox/{entry} is in, as batch {}, but cannot be moved: {error}",
-                    committed.batch
-                );
-                self.keep(entry, &opened, delivery, Fate::Committed(committed));
-                self.unmovable(entry, text)
-            }
-        }
-    }
-
-    fn move_to_failed(
-        &mut self,
-        entry: &Entry,
-        opened: Opened,
-        delivery: Delivery,
-        refused: Box<RefusedBatch>,
-    ) -> Verdict {
-        match shelve::to_failed(&self.spool, entry, Some(&opened), &reason(&refused)) {
-            Ok(to) => Verdict::Failed(refused, to),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
-            Err(ShelveError::Changed) => Verdict::NotYet,
-            Err(error) => {
-                let code = refused.refusal.code.name();
-                let text =
-                    format!("inbox/{entry} was refused ({code}), but cannot be moved: {error}");
-                self.keep(entry, &opened, delivery, Fate::Refused(refused));
-                self.unmovable(entry, text)
-            }
-        }
-    }
-
-    fn keep(&mut self, entry: &Entry, opened: &Opened, delivery: Delivery, fate: Fate) {
-        let seen = opened.seen();
-        self.unfinished.insert(entry.clone(), Unfinished { seen, delivery, fate });
     }
 
     /// A file that could not be moved. Where the folder of its source is at fault, files of other
@@ -340,6 +214,18 @@ impl Worker {
     }
 }
 
+/// The refusal of what was never opened.
+fn never_opened(entry: &Entry, refusal: Refusal) -> Box<RefusedBatch> {
+    Box::new(RefusedBatch {
+        file: entry.shown(),
+        source: entry.source().to_owned(),
+        sha256: None,
+        bytes: None,
+        refused_at_ms: Clock::System.now_ms(),
+        refusal,
+    })
+}
+
 /// What stands beside a failed file.
 fn reason(refused: &RefusedBatch) -> Vec<u8> {
     // strings and numbers only: there is nothing in it that cannot be written as JSON
@@ -353,19 +239,26 @@ struct Watched<'a> {
     inbox: &'a Path,
     entry: &'a Entry,
     opened: &'a Opened,
-    pace: &'a mut dyn FnMut(Step) -> ControlFlow<()>,
+    // the producer's bytes are durable
+    is_synced: bool,
+    pace: &'a mut dyn Pace,
 }
 
 impl Watcher for Watched<'_> {
     fn step(&mut self, step: Step) -> ControlFlow<()> {
-        (self.pace)(step)
+        self.pace.step(step)
     }
 
     /// The producer's bytes are made durable before the commit that counts them: a power cut must
     /// not leave their counts without the file.
     fn still_the_same(&mut self) -> io::Result<bool> {
-        self.opened.sync()?;
+        if !self.is_synced {
+            self.opened.sync()?;
+        }
         // one that was taken back or replaced meanwhile is not what lies there
         Ok(self.opened.unchanged()? && ready::leads_to(self.inbox, self.entry, self.opened))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,8 +96,10 @@ impl Drain {
     }
 
     pub(super) fn changed(&self) {
-        // a full channel means that it is known already
-        let _ = self.notes.try_send(Note::Changed);
+        if self.shared.is_news() {
+            // a full channel means that it is known already
+            let _ = self.notes.try_send(Note::Changed);
+        }
     }
 
     /// Shows a fault; said once, not at every try.

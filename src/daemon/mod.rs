@@ -277,7 +277,7 @@ impl Desk {
     fn publish(&mut self) {
         self.dirty = false;
         self.published = Some(Instant::now());
-        let mut state = self.shared.state().clone();
+        let mut state = self.shared.to_publish();
         state.updated_at_ms = Clock::System.now_ms();
         if let Err(error) = self.lock.publish(&state.published()) {
             log::debug!("the state cannot be published: {error}");

@@ -1,10 +1,9 @@
 //! The worker thread at work: looks into the inbox, takes what is ready, and waits for more.
 
 mod presence;
+mod take;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, select};
@@ -13,15 +12,11 @@ use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
-use super::state::Phase;
-use crate::report;
 use crate::spool::Entry;
-use crate::spool::name::shown;
 use crate::spool::scan::{Odd, Oddity, Scan, Scanner, Why};
-use crate::spool::shelve;
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::sqlite::SqliteStore;
-use crate::worker::{Reach, Trouble, Verdict, Worker};
+use crate::worker::{Reach, Trouble, Worker};
 
 /// How often the inbox is looked through when the kernel does not tell of new files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -231,137 +226,6 @@ impl Round {
         Ok(scan)
     }
 
-    /// Takes what is ready, in order; how many files left the inbox.
-    fn take_all(&mut self, scan: &Scan) -> Result<usize, Trouble> {
-        let mut took = 0;
-        if !self.resting.is_empty() {
-            let here: HashSet<&Entry> = scan.ready.iter().collect();
-            self.resting.retain(|entry, _| here.contains(entry));
-        }
-        for entry in &scan.links {
-            took += self.judged(entry, Worker::refuse_link)?;
-        }
-        for entry in &scan.ready {
-            if self.drain.shared.stopping() {
-                break;
-            }
-            self.obey();
-            if self.resting.get(entry).is_some_and(|rest| !rest.is_over(Instant::now())) {
-                continue;
-            }
-            let shared = Arc::clone(&self.drain.shared);
-            took += self.judged(entry, |worker, entry| {
-                worker.take(entry, &mut |_| {
-                    shared.beat();
-                    match shared.out_of_time() {
-                        true => ControlFlow::Break(()),
-                        false => ControlFlow::Continue(()),
-                    }
-                })
-            })?;
-        }
-        // nothing to do unless something was moved, now or before a sync that failed
-        shelve::sync_folders(&self.drain.spool).map_err(|error| {
-            let root = shown(self.drain.spool.root().as_os_str().as_encoded_bytes());
-            Trouble::passing(format!(
-                "cannot sync the folders of {root}: {error}; the user that runs windowflow must be \
-                 able to read them; until then a power cut may bring back files that were moved, \
-                 which changes no total"
-            ))
-        })?;
-        let mut state = self.drain.shared.state();
-        state.file = None;
-        state.phase = Phase::Idle;
-        state.resting = (self.resting.len() + self.unreadable) as u64;
-        drop(state);
-        self.drain.changed();
-        Ok(took)
-    }
-
-    /// One file, and what became of it; 1 when it left the inbox.
-    fn judged(
-        &mut self,
-        entry: &Entry,
-        job: impl FnOnce(&mut Worker, &Entry) -> Verdict,
-    ) -> Result<usize, Trouble> {
-        self.drain.shared.beat();
-        let mut state = self.drain.shared.state();
-        state.phase = Phase::Working;
-        state.file = Some(entry.shown());
-        drop(state);
-        self.drain.changed();
-        let verdict = job(&mut self.worker, entry);
-        if !matches!(verdict, Verdict::Trouble(_)) {
-            self.suspected = false;
-            self.resting.remove(entry);
-            self.backoff.reset();
-            self.drain.clear();
-        }
-        let mut state = self.drain.shared.state();
-        match verdict {
-            Verdict::Done(done, to) => {
-                state.done += 1;
-                state.ready = state.ready.saturating_sub(1);
-                log::info!(
-                    "batch {}: {entry}: {}; watermark {}, windows closed: {}; now {}",
-                    done.batch,
-                    done.counts,
-                    done.watermark_ms,
-                    done.windows_closed,
-                    shown(to.as_os_str().as_encoded_bytes())
-                );
-            }
-            Verdict::Failed(refused, to) => {
-                state.failed += 1;
-                state.ready = state.ready.saturating_sub(1);
-                let (code, message) = (refused.refusal.code.name(), &refused.refusal.message);
-                log::warn!(
-                    "refused {entry}: {code}: {}; now {}",
-                    report::visible(message),
-                    shown(to.as_os_str().as_encoded_bytes())
-                );
-            }
-            Verdict::NotYet => {
-                drop(state);
-                log::debug!("{entry} is not complete yet: back in line");
-                self.scanner.put_back(entry, Instant::now());
-                return Ok(0);
-            }
-            Verdict::Gone => return Ok(0),
-            Verdict::Vanished(done) => {
-                state.done += 1;
-                log::warn!(
-                    "batch {}: {entry}: {}; it is in, but its file went away or was replaced \
-                     before it could be moved to done/",
-                    done.batch,
-                    done.counts
-                );
-            }
-            Verdict::Stopped => {
-                log::info!("{entry} is undone: it stays in the inbox, for the next start");
-                return Ok(0);
-            }
-            Verdict::Trouble(trouble) if trouble.reach == Reach::File => {
-                drop(state);
-                self.rest(entry, trouble);
-                return Ok(0);
-            }
-            Verdict::Trouble(trouble) => return Err(trouble),
-        }
-        Ok(1)
-    }
-
-    /// A fault that stands in the way of one file only: the others go on.
-    fn rest(&mut self, entry: &Entry, trouble: Trouble) {
-        let config = &self.drain.config;
-        let rest = self.resting.entry(entry.clone()).or_insert_with(|| Backoff::new(config));
-        if rest.tries() == 0 {
-            log::error!("{}; trying again later", trouble.text);
-        }
-        rest.next();
-        self.stuck = Some(trouble);
-    }
-
     /// Whether a single run waits before it takes anything: files that were copied in a moment ago
     /// become still one after the other, and are to be taken in order all the same. What never
     /// becomes still does not hold up the others for ever.
@@ -379,8 +243,8 @@ impl Round {
         scan.waiting.iter().all(|(_, why)| *why == Why::OpenForWriting)
     }
 
-    /// Takes up what came in the meantime, without waiting.
-    fn obey(&mut self) {
+    /// Takes up what came in the meantime, without waiting; whether there was another configuration.
+    fn obey(&mut self) -> bool {
         while let Ok(hint) = self.hints.try_recv() {
             self.take_hint(hint);
         }
@@ -388,7 +252,7 @@ impl Round {
         while let Some(hint) = self.watch.as_ref().and_then(Watch::owed) {
             self.take_hint(hint);
         }
-        self.take_up_config();
+        self.take_up_config()
     }
 
     /// Whether it is a reason to look into the inbox.
@@ -412,14 +276,15 @@ impl Round {
         true
     }
 
-    fn take_up_config(&mut self) {
-        let Some(config) = self.drain.shared.take_offer() else { return };
+    fn take_up_config(&mut self) -> bool {
+        let Some(config) = self.drain.shared.take_offer() else { return false };
         self.scanner.set_settle(config.inbox.settle());
         self.scanner.set_order(config.inbox.scan_order());
         self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
         self.backoff = Backoff::new(&config);
         self.undeclared = true;
         self.drain.config = config;
+        true
     }
 
     /// Waits for a hint, to be woken, or for the time to look again.
@@ -459,7 +324,7 @@ impl Round {
             recv(self.hints) -> hint => !hint.is_ok_and(|hint| self.take_hint(hint)),
             recv(self.drain.woken) -> woken => {
                 match woken {
-                    Ok(()) => self.take_up_config(),
+                    Ok(()) => drop(self.take_up_config()),
                     // nobody is left to say when to stop
                     Err(_) => self.drain.shared.stop(Instant::now()),
                 }

@@ -1,6 +1,6 @@
 //! What the daemon says of itself: in the lock file, for `status`, and to systemd.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -92,6 +92,8 @@ pub struct State {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
+    // the state was changed, and whoever publishes it knows
+    changed: AtomicBool,
     beat: AtomicU64,
     stop: AtomicU8,
     stop_by: Mutex<Option<Instant>>,
@@ -107,6 +109,18 @@ impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // a thread that panicked ends the process; what it left is still worth showing
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state was changed; whether that must be said: once is enough until it is read.
+    pub(super) fn is_news(&self) -> bool {
+        !self.changed.swap(true, Ordering::AcqRel)
+    }
+
+    /// The state, to be published as it is now.
+    pub(super) fn to_publish(&self) -> State {
+        // first: what changes from here on is said again
+        self.changed.store(false, Ordering::Release);
+        self.state().clone()
     }
 
     /// The worker made progress: what the watchdog is fed by.

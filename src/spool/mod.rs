@@ -112,6 +112,7 @@ impl Spool {
             // left by a crash in the middle of this
             remove(held, OsStr::new(PROBE)).map_err(at(path))?;
         }
+        shelve::remove_drafts(&failed).map_err(at(&self.failed))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(&inbox, PROBE, flags, Mode::RUSR | Mode::WUSR) {
             Ok(_) => {}

@@ -101,6 +101,12 @@ impl Opened {
         self.at_open.modified()
     }
 
+    /// Begins what [`sync`](Self::sync) ends: with several files that is cheaper. What is in memory
+    /// of the file is given up.
+    pub fn begin_sync(&self) {
+        folder::begin_sync(&self.file);
+    }
+
     /// Makes the producer's bytes durable. To be done before the commit that counts them: a power
     /// cut must not leave their counts without the file.
     ///

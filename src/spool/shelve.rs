@@ -22,8 +22,8 @@ use crate::refusal::Code;
 /// What stands behind the name of a refused file in the name of its reason.
 pub const REASON_SUFFIX: &str = ".error.json";
 
-/// A reason in the making. One name for all: there is one writer, and a crash leaves one file.
-const REASON_DRAFT: &str = ".windowflow-reason.tmp";
+/// How many reasons can be in the making at once.
+pub const DRAFTS: usize = 128;
 
 /// The most bytes of a left-over reason that are looked at to tell it from a producer's file.
 const REASON_MAX_BYTES: u64 = 1 << 20;
@@ -51,9 +51,51 @@ pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf,
     Ok(placed.path_in(spool.done()))
 }
 
-/// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is
-/// written durably first. `opened` is none for what was never opened: a link, or a file that we
-/// may not read.
+/// A reason in the making: written, but neither durable nor in its place.
+#[derive(Debug)]
+pub struct Draft {
+    name: OsString,
+    file: File,
+}
+
+/// Writes a reason for a file that is going to be moved to failed. `number` is below [`DRAFTS`],
+/// and tells it from the others of its group: there is one writer.
+///
+/// # Errors
+/// [`ShelveError::Io`] when the disk refuses.
+pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<Draft, ShelveError> {
+    let name = draft_name(number);
+    let write = || {
+        let held = folder::open(spool.failed())?;
+        remove(&held, &name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o640);
+        let mut file = File::from(rustix::fs::openat(&held, &name, flags, mode)?);
+        if let Err(error) = file.write_all(json) {
+            // leave the room that a full disk may need
+            let _ = remove(&held, &name);
+            return Err(error);
+        }
+        folder::begin_sync(&file);
+        Ok(file)
+    };
+    let written = write();
+    let file = written.map_err(|error| io_at(&spool.failed().join(&name), error))?;
+    Ok(Draft { name, file })
+}
+
+fn draft_name(number: usize) -> OsString {
+    format!(".windowflow-reason-{number}.tmp").into()
+}
+
+/// Removes the drafts that a crash has left.
+pub(super) fn remove_drafts(failed: &OwnedFd) -> io::Result<()> {
+    (0..DRAFTS).try_for_each(|number| remove(failed, &draft_name(number)))
+}
+
+/// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is made
+/// durable first: with several, draft all of them before the first is moved, since that is cheaper.
+/// `opened` is none for what was never opened: a link, or a file that we may not read.
 ///
 /// # Errors
 /// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
@@ -61,14 +103,33 @@ pub fn to_failed(
     spool: &Spool,
     entry: &Entry,
     opened: Option<&Opened>,
-    reason_json: &[u8],
+    draft: Draft,
+) -> Result<PathBuf, ShelveError> {
+    let synced = draft.file.sync_data();
+    let moved = synced
+        .map_err(|error| io_at(&spool.failed().join(&draft.name), error))
+        .and_then(|()| move_to_failed(spool, entry, opened, &draft.name));
+    if moved.is_err()
+        && let Ok(held) = folder::open(spool.failed())
+    {
+        let _ = remove(&held, &draft.name);
+    }
+    moved
+}
+
+fn move_to_failed(
+    spool: &Spool,
+    entry: &Entry,
+    opened: Option<&Opened>,
+    draft: &OsStr,
 ) -> Result<PathBuf, ShelveError> {
     let from = open_from(spool.inbox(), entry)?;
+    let drafts = folder::open(spool.failed()).map_err(|error| io_at(spool.failed(), error))?;
     let to = make_to(spool, spool.failed(), entry)?;
     let ours = check(&from, spool.inbox(), entry, opened)?;
     let room = room_for(&entry.name, &to);
     let room = room.saturating_sub(REASON_SUFFIX.len());
-    let name = move_with_reason(&from, &entry.name, &to, room, reason_json)
+    let name = move_with_reason((&from, &entry.name), (&to, room), (&drafts, draft))
         .map_err(|error| ShelveError::of(error, entry.path_in(spool.failed())))?;
     let placed = Entry { folder: entry.folder.clone(), name };
     let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), &ours);
@@ -373,21 +434,19 @@ fn move_numbered(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Writes the reason, moves the file beside it, and answers the name of the file.
+/// Puts the reason into its place, moves the file beside it, and answers the name of the file.
 fn move_with_reason(
-    from: &OwnedFd,
-    name: &OsStr,
-    to: &OwnedFd,
-    room: usize,
-    reason_json: &[u8],
+    (from, name): (&OwnedFd, &OsStr),
+    (to, room): (&OwnedFd, usize),
+    (drafts, draft): (&OwnedFd, &OsStr),
 ) -> io::Result<OsString> {
     for _ in 0..TRIES {
         let free = first_free_name(name, room, |name| is_pair_taken(to, name))?;
         let reason = reason_name(&free);
-        let moved = write_reason(to, &reason, reason_json).and_then(|()| {
+        let moved = place_reason((drafts, draft), to, &reason).and_then(|()| {
             folder::move_free(from.as_fd(), name, to.as_fd(), &free).inspect_err(|_| {
                 // should even this fail, the next refusal of the file writes over it
-                let _ = remove(to, &reason);
+                let _ = folder::move_free(to.as_fd(), &reason, drafts.as_fd(), draft);
             })
         });
         match moved {
@@ -452,33 +511,21 @@ fn is_left_over(held: &OwnedFd, reason: &OsStr) -> io::Result<bool> {
     Ok(code.and_then(Code::from_name).is_some())
 }
 
-/// Writes a reason durably: it is there whole, or not at all.
-fn write_reason(held: &OwnedFd, reason: &OsStr, json: &[u8]) -> io::Result<()> {
-    let draft = OsStr::new(REASON_DRAFT);
-    remove(held, draft)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o640);
-    let mut file = File::from(rustix::fs::openat(held, draft, flags, mode)?);
-    let written =
-        file.write_all(json).and_then(|()| file.sync_all()).and_then(|()| match folder::move_free(
-            held.as_fd(),
-            draft,
-            held.as_fd(),
-            reason,
-        ) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if !is_left_over(held, reason)? {
-                    return Err(error);
-                }
-                Ok(rustix::fs::renameat(held, draft, held, reason)?)
+/// Gives a reason its name: it is there whole, or not at all.
+fn place_reason(
+    (drafts, draft): (&OwnedFd, &OsStr),
+    to: &OwnedFd,
+    reason: &OsStr,
+) -> io::Result<()> {
+    match folder::move_free(drafts.as_fd(), draft, to.as_fd(), reason) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if !is_left_over(to, reason)? {
+                return Err(error);
             }
-            other => other,
-        });
-    if written.is_err() {
-        // leave the room that a full disk may need
-        let _ = remove(held, draft);
+            Ok(rustix::fs::renameat(drafts, draft, to, reason)?)
+        }
+        other => other,
     }
-    written
 }
 
 #[cfg(test)]

@@ -9,6 +9,16 @@ use super::*;
 
 const REASON: &[u8] = br#"{"code": "bad_json", "message": "no"}"#;
 
+/// Drafts the reason and moves the file beside it.
+fn to_failed(
+    spool: &Spool,
+    entry: &Entry,
+    opened: Option<&Opened>,
+    reason: &[u8],
+) -> Result<PathBuf, ShelveError> {
+    super::to_failed(spool, entry, opened, draft_reason(spool, 0, reason)?)
+}
+
 fn entry(name: impl AsRef<OsStr>) -> Entry {
     Entry::new(None, name.as_ref())
 }
@@ -251,7 +261,7 @@ fn a_reason_whose_file_never_followed_is_written_over_but_no_file_is() {
     let reason = spool.failed().join("a.error.json");
     // a crash after the reason, with a draft of the next one
     fs::write(&reason, br#"{"code": "empty", "message": "before"}"#).unwrap();
-    fs::write(spool.failed().join(REASON_DRAFT), "half").unwrap();
+    fs::write(spool.failed().join(draft_name(0)), "half").unwrap();
     assert!(list_failed(&spool).unwrap().is_empty());
     assert_eq!(fail(&spool, &a, "1"), spool.failed().join("a"));
     assert_eq!(fs::read(&reason).unwrap(), REASON);

@@ -9,6 +9,7 @@ mod config;
 mod cost;
 mod faults;
 mod files;
+mod groups;
 mod kills;
 mod names;
 mod quiet;

@@ -1,0 +1,394 @@
+//! Reads ahead of the writer, on a thread of its own: opens files, unpacks, decodes and hashes them
+//! in order, and makes the producer's bytes durable. The store is never touched here.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::panic;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded};
+
+use crate::decode::{Decoder, Digest, Fault, Limits};
+use crate::event::{Chunk, HashKey};
+use crate::ingest::Feed;
+use crate::spool::Entry;
+use crate::spool::ready::{self, OpenError, Opened};
+
+/// How many messages may wait for the writer: three for a file of one chunk.
+const WAITING: usize = 3 * 64;
+
+/// From how many bytes of text on a chunk is large, and how many of those may wait. Together they
+/// bound the memory, however large the files are: small ones are many, and take little.
+const LARGE_BYTES: usize = 32 << 10;
+const LARGE_WAITING: usize = 4;
+
+/// How many used chunks are kept, to be filled again.
+const SPARE: usize = 8;
+
+/// How many files of one chunk, or how many bytes of text, are read before the first of them is
+/// synced, whose bytes are on their way to the disk meanwhile: enough to save most of the waiting,
+/// few enough that the writer need not wait.
+const AHEAD_FILES: usize = 64;
+const AHEAD_BYTES: usize = 2 << 20;
+
+/// What the thread tells: each file, then its parts, of which the last one ends the batch or is
+/// wrong, then its end. Of a file that could not be opened there is nothing more.
+enum Told {
+    File(Result<Arc<Opened>, OpenError>),
+    Part(Part),
+    End(io::Result<Digest>),
+}
+
+struct Part {
+    chunk: Chunk,
+    read: Result<bool, Fault>,
+}
+
+impl Part {
+    fn is_large(&self) -> bool {
+        self.chunk.text_bytes() >= LARGE_BYTES
+    }
+}
+
+/// What the writer wants no more: of so many files, from the first on.
+#[derive(Default)]
+struct Wanted {
+    no_events: AtomicUsize,
+    nothing: AtomicUsize,
+}
+
+/// A file whose turn it is.
+pub(super) struct Upcoming {
+    pub(super) entry: Entry,
+    pub(super) opened: Result<Arc<Opened>, OpenError>,
+    /// No other comes behind it.
+    pub(super) is_last: bool,
+}
+
+impl Upcoming {
+    /// Its size; of what is not open it does not matter.
+    pub(super) fn bytes(&self) -> u64 {
+        self.opened.as_ref().map_or(0, |opened| opened.bytes())
+    }
+}
+
+/// The writer's end. Dropping it ends the thread.
+pub struct Ahead<'s> {
+    entries: &'s [&'s Entry],
+    // how many files were told of
+    seen: usize,
+    next: Option<Upcoming>,
+    told: Receiver<Told>,
+    spare: Sender<Chunk>,
+    room: Sender<()>,
+    wanted: Arc<Wanted>,
+    thread: Option<ScopedJoinHandle<'s, ()>>,
+}
+
+impl<'s> Ahead<'s> {
+    /// Begins to read these files of the inbox.
+    pub(super) fn start(
+        scope: &'s Scope<'s, '_>,
+        inbox: PathBuf,
+        entries: &'s [&'s Entry],
+        limits: Limits,
+        hash_key: HashKey,
+    ) -> io::Result<Ahead<'s>> {
+        let (tell, told) = bounded(WAITING);
+        let (spare, spares) = bounded(SPARE);
+        let (room, rooms) = bounded(LARGE_WAITING);
+        for () in [(); LARGE_WAITING] {
+            // as many as fit
+            let _ = room.try_send(());
+        }
+        let wanted = Arc::default();
+        let reader = Reader {
+            inbox,
+            limits,
+            hash_key,
+            tell,
+            spares,
+            rooms,
+            wanted: Arc::clone(&wanted),
+            untold: VecDeque::new(),
+            untold_bytes: 0,
+        };
+        let thread = Builder::new().name("reader".to_owned()).spawn_scoped(scope, move || {
+            // nobody listens any more: then it is not needed any more
+            let _ = reader.read(entries);
+        })?;
+        let thread = Some(thread);
+        Ok(Ahead { entries, seen: 0, next: None, told, spare, room, wanted, thread })
+    }
+
+    /// How many files were taken.
+    pub fn taken(&self) -> usize {
+        self.seen - usize::from(self.next.is_some())
+    }
+
+    /// The next file; none when there is no other, or none came by then.
+    pub(super) fn peek(&mut self, until: Option<Instant>) -> Option<&Upcoming> {
+        while self.next.is_none() && self.seen < self.entries.len() {
+            match self.receive(until)? {
+                Told::File(opened) => {
+                    let entry = self.entries[self.seen].clone();
+                    self.seen += 1;
+                    let is_last = self.seen == self.entries.len();
+                    self.next = Some(Upcoming { entry, opened, is_last });
+                }
+                // left of the file before, of which no more was wanted
+                Told::Part(part) => self.give_back(part),
+                Told::End(_) => {}
+            }
+        }
+        self.next.as_ref()
+    }
+
+    /// Takes what was peeked at. Its parts come next.
+    pub(super) fn take(&mut self) -> Option<Upcoming> {
+        self.next.take()
+    }
+
+    /// The parts of the file that was taken last.
+    pub(super) fn feed(&mut self) -> Fed<'_, 's> {
+        Fed { ahead: self, part: Part { chunk: Chunk::default(), read: Ok(false) } }
+    }
+
+    /// None when the time is up, or the thread has ended. When it ended in a panic, so does the
+    /// writer: nobody must wait for what never comes.
+    fn receive(&mut self, until: Option<Instant>) -> Option<Told> {
+        let told = match until {
+            None => self.told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(until) => self.told.recv_deadline(until),
+        };
+        if matches!(told, Err(RecvTimeoutError::Disconnected))
+            && let Some(thread) = self.thread.take()
+            && let Err(panicked) = thread.join()
+        {
+            panic::resume_unwind(panicked);
+        }
+        told.ok()
+    }
+
+    fn give_back(&self, part: Part) {
+        if part.is_large() {
+            // there is room for as many as were taken
+            let _ = self.room.try_send(());
+        }
+        // there are enough of them, or nobody fills them any more
+        let _ = self.spare.try_send(part.chunk);
+    }
+}
+
+/// The file that was taken last, as it was read.
+pub(super) struct Fed<'a, 's> {
+    ahead: &'a mut Ahead<'s>,
+    part: Part,
+}
+
+impl Fed<'_, '_> {
+    fn exchange(&mut self, chunk: Chunk) {
+        let part = Part { chunk, read: Ok(false) };
+        let used = mem::replace(&mut self.part, part);
+        self.ahead.give_back(used);
+    }
+}
+
+impl Feed for Fed<'_, '_> {
+    fn next(&mut self) -> Result<bool, Fault> {
+        match self.ahead.receive(None) {
+            Some(Told::Part(Part { chunk, read })) => {
+                self.exchange(chunk);
+                read
+            }
+            _ => Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    fn chunk(&self) -> &Chunk {
+        &self.part.chunk
+    }
+
+    fn digest(&mut self) -> io::Result<Digest> {
+        // events that are left need not be decoded
+        self.ahead.wanted.no_events.store(self.ahead.seen, Ordering::Relaxed);
+        loop {
+            match self.ahead.receive(None) {
+                Some(Told::Part(part)) => self.ahead.give_back(part),
+                Some(Told::End(digest)) => return digest,
+                Some(Told::File(_)) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Fed<'_, '_> {
+    fn drop(&mut self) {
+        self.ahead.wanted.nothing.store(self.ahead.seen, Ordering::Relaxed);
+        self.exchange(Chunk::default());
+    }
+}
+
+/// The thread's end.
+struct Reader {
+    inbox: PathBuf,
+    limits: Limits,
+    hash_key: HashKey,
+    tell: Sender<Told>,
+    spares: Receiver<Chunk>,
+    rooms: Receiver<()>,
+    wanted: Arc<Wanted>,
+    // files of one chunk that are read, not synced, and not told of
+    untold: VecDeque<Whole>,
+    untold_bytes: usize,
+}
+
+/// A file that was read to its end.
+struct Whole {
+    opened: Result<Arc<Opened>, OpenError>,
+    read: Option<(Part, io::Result<Digest>)>,
+}
+
+/// Nobody listens any more.
+struct Gone;
+
+impl<T> From<SendError<T>> for Gone {
+    fn from(_: SendError<T>) -> Gone {
+        Gone
+    }
+}
+
+impl Reader {
+    fn read(mut self, entries: &[&Entry]) -> Result<(), Gone> {
+        for (number, entry) in entries.iter().enumerate() {
+            match ready::open_entry(&self.inbox, entry) {
+                Ok(opened) => self.file(number, Arc::new(opened), entries.len() > 1)?,
+                Err(error) => self.untold.push_back(Whole { opened: Err(error), read: None }),
+            }
+            while self.untold.len() >= AHEAD_FILES || self.untold_bytes >= AHEAD_BYTES {
+                self.tell_first()?;
+            }
+        }
+        self.tell_all()
+    }
+
+    /// Reads a file to its end: a small one of a single chunk is told of later, the parts of others
+    /// one by one.
+    fn file(&mut self, number: usize, opened: Arc<Opened>, has_company: bool) -> Result<(), Gone> {
+        let file = Arc::clone(&opened);
+        let mut decoder = Decoder::sized(file.file(), self.limits.clone(), file.bytes());
+        let is_large = file.bytes() > AHEAD_BYTES as u64;
+        if is_large {
+            self.begin_parts(Arc::clone(&opened))?;
+        }
+        let mut part = self.part(&mut decoder);
+        if !is_large {
+            if !matches!(part.read, Ok(true)) {
+                let digest = decoder.digest();
+                if has_company {
+                    file.begin_sync();
+                }
+                self.untold_bytes += part.chunk.text_bytes();
+                self.untold.push_back(Whole { opened: Ok(opened), read: Some((part, digest)) });
+                return Ok(());
+            }
+            self.begin_parts(opened)?;
+        }
+        let Wanted { no_events, nothing } = &*Arc::clone(&self.wanted);
+        let is_left = |wanted: &AtomicUsize| wanted.load(Ordering::Relaxed) > number;
+        while matches!(part.read, Ok(true)) && !is_left(no_events) && !is_left(nothing) {
+            self.tell_part(part)?;
+            part = self.part(&mut decoder);
+        }
+        let is_good = matches!(part.read, Ok(false));
+        self.tell_part(part)?;
+        let digest = match is_left(nothing) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => decoder.digest().and_then(|digest| sync(&file, is_good).map(|()| digest)),
+        };
+        Ok(self.tell.send(Told::End(digest))?)
+    }
+
+    /// A file that is told of part by part, behind those that are still untold.
+    fn begin_parts(&mut self, opened: Arc<Opened>) -> Result<(), Gone> {
+        self.tell_all()?;
+        Ok(self.tell.send(Told::File(Ok(opened)))?)
+    }
+
+    fn part<R: io::Read>(&self, decoder: &mut Decoder<R>) -> Part {
+        let spare = self.spares.try_recv().ok();
+        let mut chunk = spare
+            .filter(|chunk| chunk.hash_key() == self.hash_key)
+            .unwrap_or_else(|| Chunk::keyed(self.hash_key));
+        let read = decoder.read_chunk(&mut chunk);
+        Part { chunk, read }
+    }
+
+    fn tell_all(&mut self) -> Result<(), Gone> {
+        while !self.untold.is_empty() {
+            self.tell_first()?;
+        }
+        Ok(())
+    }
+
+    fn tell_first(&mut self) -> Result<(), Gone> {
+        let Some(Whole { opened, read }) = self.untold.pop_front() else { return Ok(()) };
+        let file = opened.as_ref().ok().cloned();
+        self.tell.send(Told::File(opened))?;
+        let (Some(file), Some((part, digest))) = (file, read) else { return Ok(()) };
+        self.untold_bytes -= part.chunk.text_bytes();
+        let is_good = matches!(part.read, Ok(false));
+        self.tell_part(part)?;
+        // behind its events: they can be judged meanwhile
+        let digest = digest.and_then(|digest| sync(&file, is_good).map(|()| digest));
+        Ok(self.tell.send(Told::End(digest))?)
+    }
+
+    fn tell_part(&self, part: Part) -> Result<(), Gone> {
+        if part.is_large() {
+            self.rooms.recv().map_err(|_| Gone)?;
+        }
+        Ok(self.tell.send(Told::Part(part))?)
+    }
+}
+
+/// Before a commit counts them, the producer's bytes are made durable: a power cut must not leave
+/// their counts without the file. Of a file that is refused nothing is counted.
+fn sync(file: &Opened, is_good: bool) -> io::Result<()> {
+    if is_good { file.sync() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
+        let entry = Entry::new(None, "a");
+        let entries = [&entry];
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            thread::scope(|scope| {
+                let nowhere = PathBuf::from("/nowhere");
+                let (limits, hash_key) = (Limits::default(), HashKey::default());
+                let mut ahead = Ahead::start(scope, nowhere, &entries, limits, hash_key).unwrap();
+                let (tell, told) = bounded(1);
+                ahead.told = told;
+                ahead.thread = Some(scope.spawn(move || {
+                    let _tell = tell;
+                    panic!("on purpose");
+                }));
+                ahead.peek(None).is_some()
+            })
+        }));
+        let said = ended.unwrap_err();
+        assert_eq!(said.downcast_ref(), Some(&"on purpose"));
+    }
+}
