@@ -157,7 +157,7 @@ impl Worker {
         entries: &'s [&'s Entry],
     ) -> Result<Ahead<'s>, Trouble> {
         let inbox = self.spool.inbox().to_owned();
-        Ahead::start(scope, inbox, entries, self.limits.clone(), self.store.hash_key())
+        Ahead::start(scope, inbox, entries, self.limits.clone(), self.store.as_ref())
             .map_err(|error| Trouble::passing(format!("no thread to read files with: {error}")))
     }
 

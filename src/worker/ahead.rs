@@ -18,6 +18,7 @@ use crate::event::{Chunk, HashKey};
 use crate::ingest::Feed;
 use crate::spool::Entry;
 use crate::spool::ready::{self, OpenError, Opened};
+use crate::store::{Scout, Store};
 
 /// How many messages may wait for the writer: three for a file of one chunk.
 const WAITING: usize = 3 * 64;
@@ -97,7 +98,7 @@ impl<'s> Ahead<'s> {
         inbox: PathBuf,
         entries: &'s [&'s Entry],
         limits: Limits,
-        hash_key: HashKey,
+        store: &dyn Store,
     ) -> io::Result<Ahead<'s>> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
@@ -110,7 +111,8 @@ impl<'s> Ahead<'s> {
         let reader = Reader {
             inbox,
             limits,
-            hash_key,
+            hash_key: store.hash_key(),
+            scout: store.scout(),
             tell,
             spares,
             rooms,
@@ -239,6 +241,7 @@ struct Reader {
     inbox: PathBuf,
     limits: Limits,
     hash_key: HashKey,
+    scout: Option<Box<dyn Scout>>,
     tell: Sender<Told>,
     spares: Receiver<Chunk>,
     rooms: Receiver<()>,
@@ -320,12 +323,15 @@ impl Reader {
         Ok(self.tell.send(Told::File(Ok(opened)))?)
     }
 
-    fn part<R: io::Read>(&self, decoder: &mut Decoder<R>) -> Part {
+    fn part<R: io::Read>(&mut self, decoder: &mut Decoder<R>) -> Part {
         let spare = self.spares.try_recv().ok();
         let mut chunk = spare
             .filter(|chunk| chunk.hash_key() == self.hash_key)
             .unwrap_or_else(|| Chunk::keyed(self.hash_key));
         let read = decoder.read_chunk(&mut chunk);
+        if let Some(scout) = &mut self.scout {
+            scout.look(&mut chunk);
+        }
         Part { chunk, read }
     }
 
@@ -369,6 +375,9 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::clock::Clock;
+    use crate::engine::settings::Settings;
+    use crate::store::memory::MemoryStore;
 
     #[test]
     fn a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
@@ -377,8 +386,10 @@ mod tests {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             thread::scope(|scope| {
                 let nowhere = PathBuf::from("/nowhere");
-                let (limits, hash_key) = (Limits::default(), HashKey::default());
-                let mut ahead = Ahead::start(scope, nowhere, &entries, limits, hash_key).unwrap();
+                let settings = Settings::new(1, 0).unwrap();
+                let store = MemoryStore::new(settings, Clock::System);
+                let limits = Limits::default();
+                let mut ahead = Ahead::start(scope, nowhere, &entries, limits, &store).unwrap();
                 let (tell, told) = bounded(1);
                 ahead.told = told;
                 ahead.thread = Some(scope.spawn(move || {

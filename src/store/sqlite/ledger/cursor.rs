@@ -1,12 +1,14 @@
 //! Looks at single entries by their position, and cheaply at the one behind the last.
 
-use rusqlite::{Connection, params};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::row::{Entries, Entry, Mark};
+use super::run::Facts;
 
 /// A place among the entries.
 pub(super) struct Cursor<'c> {
-    connection: &'c Connection,
+    find_row: CachedStatement<'c>,
+    find_part: CachedStatement<'c>,
     row: Vec<u8>,
     /// The position of the first entry of that row.
     first: u64,
@@ -18,12 +20,24 @@ pub(super) struct Cursor<'c> {
 }
 
 impl<'c> Cursor<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Cursor<'c> {
-        Cursor { connection, row: Vec::new(), first: 0, count: 0, mark: None, position: 0 }
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Cursor<'c>> {
+        let find_row = connection.prepare_cached(
+            "SELECT first, entries FROM ledger_entries WHERE first <= ?1 \
+             ORDER BY first DESC LIMIT 1",
+        )?;
+        let find_part =
+            connection.prepare_cached("SELECT ids FROM ledger_parts WHERE part = ?1")?;
+        let (row, first, count, mark, position) = (Vec::new(), 0, 0, None, 0);
+        Ok(Cursor { find_row, find_part, row, first, count, mark, position })
     }
 
-    pub(super) fn connection(&self) -> &'c Connection {
-        self.connection
+    /// The positions that an id may have in a run, the last first; there is seldom more than one.
+    pub(super) fn positions(&mut self, run: &Facts, short: u64) -> rusqlite::Result<Vec<u64>> {
+        let mut rows = self.find_part.query(params![run.part_of(short)])?;
+        match rows.next()? {
+            Some(row) => Ok(run.positions(row.get_ref(0)?.as_blob()?, short)),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The position of the entry that is looked at.
@@ -57,11 +71,7 @@ impl<'c> Cursor<'c> {
     }
 
     fn load(&mut self, position: u64) -> rusqlite::Result<bool> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT first, entries FROM ledger_entries WHERE first <= ?1 \
-             ORDER BY first DESC LIMIT 1",
-        )?;
-        let mut rows = statement.query(params![position])?;
+        let mut rows = self.find_row.query(params![position])?;
         let Some(row) = rows.next()? else { return Ok(false) };
         self.first = row.get(0)?;
         self.row.clear();

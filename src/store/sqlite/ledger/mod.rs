@@ -224,7 +224,7 @@ impl Ledger {
         facts.clear();
         facts.resize(chunk.len(), Fact::New);
         self.ask(chunk, key);
-        let mut cursor = Cursor::new(connection);
+        let mut cursor = Cursor::new(connection)?;
         for places in self.asked.chunk_by(|one, other| one.0 == other.0) {
             let row = places[0].0 as usize;
             let hash = kept(chunk.id_hash_under(row, key));
@@ -304,9 +304,7 @@ impl Ledger {
     ) -> rusqlite::Result<Option<T>> {
         let positions = match place {
             Place::Tail(position) => vec![position],
-            Place::Run(Reverse(run)) => {
-                self.runs[run].facts.positions(cursor.connection(), short_of(hash))?
-            }
+            Place::Run(Reverse(run)) => cursor.positions(&self.runs[run].facts, short_of(hash))?,
         };
         find_among(cursor, &positions, hash, of)
     }
@@ -439,7 +437,7 @@ impl Ledger {
         other: &mut Other,
     ) -> rusqlite::Result<()> {
         let hash = kept(id_hash);
-        let mut cursor = Cursor::new(connection);
+        let mut cursor = Cursor::new(connection)?;
         let tail = self.tail.find(hash).map(Place::Tail).into_iter();
         let runs = (0..self.runs.len())
             .rev()
@@ -515,12 +513,12 @@ pub(super) fn remembered(
         }
         Ok(())
     })?;
-    let mut cursor = Cursor::new(connection);
+    let mut cursor = Cursor::new(connection)?;
     for run in runs.iter().rev() {
         if found.is_some() {
             break;
         }
-        let positions = run.positions(connection, short_of(hash))?;
+        let positions = cursor.positions(run, short_of(hash))?;
         found = find_among(&mut cursor, &positions, hash, of)?;
     }
     Ok(found.filter(|row| row.timestamp_ms >= oldest_ms))

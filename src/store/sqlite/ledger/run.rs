@@ -63,30 +63,21 @@ impl Facts {
         self.run << 24 | part as u64
     }
 
-    /// The positions that an id may have, the last first; there is seldom more than one.
-    pub(super) fn positions(
-        &self,
-        connection: &Connection,
-        short: u64,
-    ) -> rusqlite::Result<Vec<u64>> {
-        let part = self.part(slot_of(short, self.parts as usize));
-        let mut statement =
-            connection.prepare_cached("SELECT ids FROM ledger_parts WHERE part = ?1")?;
-        let mut rows = statement.query(params![part])?;
-        let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+    /// Where the part of an id is kept.
+    pub(super) fn part_of(&self, short: u64) -> u64 {
+        self.part(slot_of(short, self.parts as usize))
+    }
+
+    /// The positions that an id may have, given its part, the last first.
+    pub(super) fn positions(&self, part: &[u8], short: u64) -> Vec<u64> {
         let low = short & LOW;
-        let mut places: Vec<u64> = row
-            .get_ref(0)?
-            .as_blob()?
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|id| u64::from_be_bytes(*id))
-            .filter(|id| id >> PLACE_BITS == low)
-            .map(|id| self.new.from + (id & (MAX_ENTRIES - 1)))
-            .collect();
-        places.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
-        Ok(places)
+        let (ids, _) = part.as_chunks::<8>();
+        let found =
+            ids.iter().map(|id| u64::from_be_bytes(*id)).filter(|id| id >> PLACE_BITS == low);
+        let mut positions: Vec<u64> =
+            found.map(|id| self.new.from + (id & (MAX_ENTRIES - 1))).collect();
+        positions.sort_unstable_by_key(|position| std::cmp::Reverse(*position));
+        positions
     }
 
     /// Adds those of its ids that are in the range, with places that count from `from` on.
