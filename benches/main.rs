@@ -5,6 +5,7 @@
 mod decode;
 mod engine;
 mod hash;
+mod ledger;
 mod report;
 mod workload;
 
@@ -21,6 +22,7 @@ fn main() {
     decode::measure(&mut criterion);
     hash::measure(&mut criterion);
     engine::measure(&mut criterion);
+    ledger::measure(&mut criterion);
     report::measure(&mut criterion);
     criterion.final_summary();
 }

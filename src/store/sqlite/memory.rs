@@ -53,7 +53,6 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    #[cfg(test)]
     pub(super) fn of_sizes(sizes: Sizes) -> Memory {
         Memory { sizes, ..Memory::default() }
     }

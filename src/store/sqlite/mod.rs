@@ -151,6 +151,18 @@ impl SqliteStore {
         })
     }
 
+    /// The same store, which makes runs of so many ids: for measurements.
+    #[doc(hidden)]
+    pub fn with_runs_of(mut self, ids: u64) -> SqliteStore {
+        let least_merge_ids = ids / 8;
+        self.memory = Memory::of_sizes(memory::Sizes {
+            tail_entries: ids,
+            least_merge_ids,
+            ..memory::Sizes::default()
+        });
+        self
+    }
+
     /// The state of the store at this moment, for reading as long as the snapshot lives, whatever
     /// is written meanwhile. It holds up no writer; while it lives the log grows. A store of an
     /// older version is brought up to date first.
