@@ -125,7 +125,7 @@ pub struct Chunk {
     text: String,
     rows: Vec<Row>,
     slots: HashedMap<u32>,
-    // where in the text the key of each slot stands
+    // where in the text the key of each slot stands, once for all its events
     keys: Vec<(usize, u16)>,
     // what a store found out ahead of the writer
     hint: Option<Box<dyn Any + Send>>,
@@ -133,10 +133,9 @@ pub struct Chunk {
 
 #[derive(Debug)]
 struct Row {
-    // offsets into `text`: id, key, source and producer version stand one after the other
+    // an offset into `text`: id, source and producer version stand one after the other
     start: usize,
     id_bytes: u16,
-    key_bytes: u16,
     source_bytes: u16,
     version_bytes: u16,
     key_slot: u32,
@@ -175,8 +174,8 @@ impl Chunk {
 
     /// Adds an event behind the others. Its names must be within [`MAX_NAME_BYTES`].
     pub fn push(&mut self, event: Event<'_>) {
+        let key_slot = self.slot(event.key);
         let start = self.text.len();
-        let key_slot = self.slot(event.key, start + event.id.len());
         let mut put = |name: &str| {
             debug_assert!(name.len() <= MAX_NAME_BYTES);
             self.text.push_str(name);
@@ -185,7 +184,6 @@ impl Chunk {
         let row = Row {
             start,
             id_bytes: put(event.id),
-            key_bytes: put(event.key),
             // a name is never blank, so no bytes means none
             source_bytes: put(event.source.unwrap_or("")),
             version_bytes: put(event.producer_version.unwrap_or("")),
@@ -198,12 +196,14 @@ impl Chunk {
         self.rows.push(row);
     }
 
-    /// The slot of that key, which is going to stand there in the text.
-    fn slot(&mut self, key: &str, at: usize) -> u32 {
+    /// The slot of that key, which is put into the text when it is new.
+    fn slot(&mut self, key: &str) -> u32 {
         let next = self.keys.len() as u32;
         let slot = *self.slots.entry(self.hash_key.hash(key)).or_insert(next);
         if slot == next {
-            self.keys.push((at, key.len() as u16));
+            debug_assert!(key.len() <= MAX_NAME_BYTES);
+            self.keys.push((self.text.len(), key.len() as u16));
+            self.text.push_str(key);
         }
         slot
     }
@@ -278,24 +278,54 @@ impl Chunk {
     /// When the chunk has no such row.
     pub fn event(&self, row: usize) -> Event<'_> {
         let found = &self.rows[row];
-        let mut from = found.start;
-        let mut take = |bytes: u16| {
-            let to = from + usize::from(bytes);
-            let name = &self.text[from..to];
-            from = to;
-            name
-        };
-        let (id, key) = (take(found.id_bytes), take(found.key_bytes));
-        let (source, version) = (take(found.source_bytes), take(found.version_bytes));
         Event {
-            id,
-            key,
+            id: &self.text[found.start..found.start + usize::from(found.id_bytes)],
+            key: self.key(found.key_slot as usize),
             timestamp_ms: found.timestamp_ms,
             value: found.value,
-            source: (!source.is_empty()).then_some(source),
-            producer_version: (!version.is_empty()).then_some(version),
+            source: self.source(row),
+            producer_version: self.producer_version(row),
             place: found.place,
         }
+    }
+
+    /// Its timestamp alone, and so on: whoever needs no text should not pay for it.
+    ///
+    /// # Panics
+    /// When the chunk has no such row, as for those that follow.
+    pub fn timestamp_ms(&self, row: usize) -> i64 {
+        self.rows[row].timestamp_ms
+    }
+
+    /// Its value.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn value(&self, row: usize) -> i64 {
+        self.rows[row].value
+    }
+
+    /// The source that it names.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn source(&self, row: usize) -> Option<&str> {
+        let found = &self.rows[row];
+        self.name(found.start + usize::from(found.id_bytes), found.source_bytes)
+    }
+
+    /// Its producer version.
+    ///
+    /// # Panics
+    /// When the chunk has no such row.
+    pub fn producer_version(&self, row: usize) -> Option<&str> {
+        let found = &self.rows[row];
+        let before = usize::from(found.id_bytes) + usize::from(found.source_bytes);
+        self.name(found.start + before, found.version_bytes)
+    }
+
+    fn name(&self, from: usize, bytes: u16) -> Option<&str> {
+        (bytes > 0).then(|| &self.text[from..from + usize::from(bytes)])
     }
 
     /// The events in order.

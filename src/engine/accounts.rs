@@ -1,11 +1,10 @@
 //! What a chunk holds of each source and key, counted by outcome. Sums only: nothing is decided
 //! here.
 
-use std::collections::HashMap;
-
+use super::tally::{Judgement, Part};
 use super::watermark::Watermark;
 use super::{Counts, Outcome, SourceChange};
-use crate::event::Event;
+use crate::event::Chunk;
 
 /// What a chunk says of one key of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,53 +20,55 @@ pub struct AccountChange<'c> {
     pub last_seen_ms: i64,
 }
 
-/// By place of the source, and key.
-#[derive(Default)]
-pub(super) struct Accounts<'c>(HashMap<(usize, &'c str), (Counts, i64)>);
-
-impl<'c> Accounts<'c> {
-    pub(super) fn count(
-        &mut self,
-        place: usize,
-        event: &Event<'c>,
-        outcome: Outcome,
-        watermark_ms: i64,
-    ) {
-        let (counts, last_seen_ms) = self.0.entry((place, event.key)).or_default();
-        counts.count(outcome);
-        // only what is accepted has a window that outlives W
-        let seen_ms = match outcome {
-            Outcome::Accepted => watermark_ms.max(event.timestamp_ms),
-            _ => watermark_ms,
-        };
-        *last_seen_ms = seen_ms.max(*last_seen_ms);
-    }
-
-    /// What they come to for each source, in the order of their places, and for each key by the
-    /// names of both.
-    pub(super) fn changes(
-        &mut self,
-        watermark: &Watermark,
-    ) -> (Vec<SourceChange>, Vec<AccountChange<'c>>) {
-        let mut all: Vec<_> = self.0.drain().collect();
-        all.sort_unstable_by_key(|(account, _)| *account);
-        let (mut sources, mut last): (Vec<SourceChange>, _) = (Vec::new(), None);
-        let mut accounts = Vec::with_capacity(all.len());
-        for ((place, key), (counts, last_seen_ms)) in all {
-            if last != Some(place) {
-                last = Some(place);
-                sources.push(SourceChange {
-                    source: watermark.name(place).to_owned(),
-                    max_timestamp_ms: watermark.known(place).max_timestamp_ms,
-                    counts: Counts::default(),
-                });
-            }
-            let source = sources.len() - 1;
-            sources[source].counts.add(&counts);
-            accounts.push(AccountChange { source, key, counts, last_seen_ms });
+/// What the judged rows, given by key, come to for each source, in the order of their places, and
+/// for each key by the names of both.
+pub(super) fn add_up<'c>(
+    chunk: &'c Chunk,
+    by_key: &[usize],
+    judgements: &[Judgement],
+    places: &[usize],
+    watermark: &Watermark,
+) -> (Vec<SourceChange>, Vec<AccountChange<'c>>) {
+    let ranks = watermark.ranks();
+    let counted = by_key.iter().copied().filter(|row| judgements[*row].part != Part::None);
+    let mut rows: Vec<(usize, usize)> = counted.map(|row| (ranks[places[row]], row)).collect();
+    // stable: what is of one source stays by key
+    rows.sort_by_key(|(rank, _)| *rank);
+    let mut sources: Vec<Counts> = vec![Counts::default(); ranks.len()];
+    let mut accounts: Vec<AccountChange<'_>> =
+        Vec::with_capacity(rows.len().min(chunk.key_count()));
+    let mut last = None;
+    for (rank, row) in rows {
+        let (place, slot) = (places[row], chunk.key_slot(row));
+        if last != Some((rank, slot)) {
+            last = Some((rank, slot));
+            let key = chunk.key(slot);
+            let (counts, last_seen_ms) = (Counts::default(), 0);
+            accounts.push(AccountChange { source: place, key, counts, last_seen_ms });
         }
-        // stable, and the keys of each are in order already
-        accounts.sort_by(|a, b| sources[a.source].source.cmp(&sources[b.source].source));
-        (sources, accounts)
+        let Judgement { outcome, watermark_ms, .. } = judgements[row];
+        sources[place].count(outcome);
+        if let Some(account) = accounts.last_mut() {
+            account.counts.count(outcome);
+            // only what is accepted has a window that outlives W
+            let seen_ms = match outcome {
+                Outcome::Accepted => watermark_ms.max(chunk.timestamp_ms(row)),
+                _ => watermark_ms,
+            };
+            account.last_seen_ms = account.last_seen_ms.max(seen_ms);
+        }
     }
+    // those that nothing came of have no part in it
+    let mut index = vec![0; sources.len()];
+    let mut changes = Vec::new();
+    for (place, counts) in sources.into_iter().enumerate().filter(|(_, c)| c.events() > 0) {
+        index[place] = changes.len();
+        changes.push(SourceChange {
+            source: watermark.name(place).to_owned(),
+            max_timestamp_ms: watermark.known(place).max_timestamp_ms,
+            counts,
+        });
+    }
+    accounts.iter_mut().for_each(|account| account.source = index[account.source]);
+    (changes, accounts)
 }

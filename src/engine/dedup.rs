@@ -1,8 +1,6 @@
 //! Whether an id is new, a repeat, or contradicts what came before.
 
-use std::collections::HashMap;
-
-use crate::event::{Chunk, Event};
+use crate::event::{Chunk, HashedMap};
 
 use super::horizon::Horizon;
 
@@ -36,40 +34,30 @@ pub(super) enum Verdict {
     Contradiction(Seen),
 }
 
-/// The ids that the chunk in hand has taken in so far.
-pub(super) struct Taken<'c> {
+/// The ids that the chunk in hand has taken in so far, by their hashes.
+pub(super) struct Taken {
     batch: u64,
-    first_index: u64,
-    rows: HashMap<&'c str, usize>,
+    rows: HashedMap<usize>,
 }
 
-impl<'c> Taken<'c> {
-    pub(super) fn new(batch: u64, chunk: &Chunk) -> Taken<'c> {
-        let rows = HashMap::with_capacity(chunk.len());
-        Taken { batch, first_index: chunk.first_index(), rows }
+impl Taken {
+    pub(super) fn new(batch: u64, chunk: &Chunk) -> Taken {
+        let rows = HashedMap::with_capacity_and_hasher(chunk.len(), Default::default());
+        Taken { batch, rows }
     }
 
-    pub(super) fn take(&mut self, id: &'c str, row: usize) {
-        self.rows.insert(id, row);
+    pub(super) fn take(&mut self, chunk: &Chunk, row: usize) {
+        self.rows.insert(chunk.id_hash(row), row);
     }
 
     /// The chunk's own events count as well as the store's; what is older than the horizon counts
     /// as forgotten, whether or not it is still there.
-    pub(super) fn judge(
-        &self,
-        chunk: &Chunk,
-        event: &Event<'_>,
-        fact: Fact,
-        horizon: Horizon,
-    ) -> Verdict {
-        let here = self.rows.get(event.id).map(|row| {
-            let first = chunk.event(*row);
-            Seen {
-                batch: self.batch,
-                event_index: self.first_index + *row as u64,
-                timestamp_ms: first.timestamp_ms,
-                same_payload: first.same_payload(event),
-            }
+    pub(super) fn judge(&self, chunk: &Chunk, row: usize, fact: Fact, horizon: Horizon) -> Verdict {
+        let here = self.rows.get(&chunk.id_hash(row)).map(|first| Seen {
+            batch: self.batch,
+            event_index: chunk.first_index() + *first as u64,
+            timestamp_ms: chunk.timestamp_ms(*first),
+            same_payload: chunk.event(*first).same_payload(&chunk.event(row)),
         });
         let before = match fact {
             Fact::New => None,

@@ -5,25 +5,27 @@ mod accounts;
 mod dedup;
 mod horizon;
 mod late;
+mod order;
 pub mod settings;
+mod tally;
 pub mod totals;
 mod watermark;
 pub mod window;
 
-use std::collections::HashMap;
 use std::fmt;
 
 use serde::Serialize;
 
 pub use accounts::AccountChange;
 pub use dedup::{Fact, Seen};
+pub use tally::corrections;
 pub use watermark::{Known, Move, Others, Presence, Progress};
 
-use crate::event::{Chunk, DEFAULT_SOURCE, Event};
-use accounts::Accounts;
-use dedup::{Taken, Verdict};
+use crate::event::{Chunk, DEFAULT_SOURCE};
+use dedup::Verdict;
 use horizon::Horizon;
 use settings::{LatePolicy, Settings};
+use tally::{Part, Tally};
 use totals::Delta;
 use watermark::Watermark;
 use window::WindowId;
@@ -194,6 +196,8 @@ pub struct Judge {
     source: String,
     now_ms: i64,
     watermark: Watermark,
+    // of the source of each row of the chunk in hand
+    places: Vec<usize>,
     ids: Ids,
 }
 
@@ -211,8 +215,8 @@ impl Judge {
     /// name another.
     pub fn new(settings: Settings, batch: u64, source: &str) -> Judge {
         let watermark = Watermark::new(settings.window_ms(), settings.lateness_ms());
-        let source = source.to_owned();
-        Judge { settings, batch, source, now_ms: 0, watermark, ids: Ids::Recorded }
+        let (source, places) = (source.to_owned(), Vec::new());
+        Judge { settings, batch, source, now_ms: 0, watermark, places, ids: Ids::Recorded }
     }
 
     /// Begins with a batch of held events that are judged again, by the rules of this moment. Their
@@ -250,8 +254,17 @@ impl Judge {
     /// order, from a store in which the chunks before have been applied.
     pub fn sources<'s>(&'s mut self, chunk: &Chunk) -> Vec<&'s str> {
         self.watermark.restart();
-        for event in chunk.iter() {
-            self.watermark.place(event.source.unwrap_or(&self.source));
+        self.places.clear();
+        // mostly the one before it is of the same source
+        let mut last = None;
+        for row in 0..chunk.len() {
+            let source = chunk.source(row);
+            let place = match last {
+                Some((name, place)) if name == source => place,
+                _ => self.watermark.place(source.unwrap_or(&self.source)),
+            };
+            last = Some((source, place));
+            self.places.push(place);
         }
         self.watermark.names().collect()
     }
@@ -272,190 +285,96 @@ impl Judge {
         self.watermark.now_ms()
     }
 
-    /// Judges the events of the chunk in order; `facts` says of each what is known of its id.
+    /// Judges the events of the chunk in order; `facts` says of each what is known of its id. To be
+    /// asked for the [`sources`](Self::sources) of this chunk first.
     ///
     /// # Panics
-    /// When there are fewer facts than events.
+    /// When there are fewer facts than events, or the sources were not asked for.
     pub fn judge<'c>(&mut self, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
         let mut tally = Tally::new(self.batch, chunk);
         let mut conflict = None;
-        for (row, event) in chunk.iter().enumerate() {
-            match self.judge_event(chunk, row, &event, facts[row], &mut tally) {
-                Ok(outcome) => tally.outcomes.push(outcome),
-                Err(seen) => {
-                    conflict = Some((row, seen));
-                    break;
-                }
+        for row in 0..chunk.len() {
+            if let Err(seen) = self.judge_event(row, facts[row], &mut tally) {
+                conflict = Some((row, seen));
+                break;
             }
         }
-        let changes = tally.changes(&self.watermark);
-        Judged { outcomes: tally.outcomes, changes, conflict }
+        let (outcomes, changes) =
+            tally.end(&self.places, &self.watermark, self.settings.window_ms());
+        Judged { outcomes, changes, conflict }
     }
 
     /// The first row of the contract's table that fits decides.
-    fn judge_event<'c>(
-        &mut self,
-        chunk: &'c Chunk,
-        row: usize,
-        event: &Event<'c>,
-        fact: Fact,
-        tally: &mut Tally<'c>,
-    ) -> Result<Outcome, Seen> {
+    fn judge_event(&mut self, row: usize, fact: Fact, tally: &mut Tally<'_>) -> Result<(), Seen> {
+        let chunk = tally.chunk;
         let watermark_ms = self.watermark.now_ms();
         let horizon = Horizon::at(watermark_ms, self.settings.dedup_horizon_ms());
-        let place = self.watermark.place(event.source.unwrap_or(&self.source));
+        let place = self.places[row];
         // what is released came long ago: its source is no more there than before
         if self.ids == Ids::Recorded && self.watermark.set_presence(place, Presence::Active) {
-            tally.back(self.watermark.name(place), chunk.first_index() + row as u64);
+            tally.back(self.watermark.name(place), row);
         }
-        let outcome = if horizon.forgets(event.timestamp_ms) {
+        let timestamp_ms = chunk.timestamp_ms(row);
+        let outcome = if horizon.forgets(timestamp_ms) {
             Outcome::Expired
         } else {
-            match tally.taken.judge(chunk, event, fact, horizon) {
+            match tally.taken.judge(chunk, row, fact, horizon) {
                 Verdict::Contradiction(seen) => return Err(seen),
                 Verdict::Repeat => Outcome::Duplicate,
-                Verdict::New if self.is_future(event.timestamp_ms) => Outcome::Future,
-                Verdict::New if late::is_late(&self.settings, event.timestamp_ms, watermark_ms) => {
+                Verdict::New if self.is_future(timestamp_ms) => Outcome::Future,
+                Verdict::New if late::is_late(&self.settings, timestamp_ms, watermark_ms) => {
                     Outcome::Late
                 }
                 Verdict::New => Outcome::Accepted,
             }
         };
-        if outcome == Outcome::Future && self.ids == Ids::Released {
-            return Ok(outcome);
-        }
-        tally.count(place, event, outcome, watermark_ms);
         let aside = SetAside { row, watermark_ms };
-        match (outcome, self.settings.late_policy()) {
-            (Outcome::Expired | Outcome::Duplicate, _) => return Ok(outcome),
-            (Outcome::Future, _) => tally.held.push(aside),
-            (Outcome::Late, LatePolicy::Aside) => tally.late.push(aside),
-            (Outcome::Late, LatePolicy::Drop) => {}
-            (Outcome::Late, LatePolicy::Correct) => {
-                tally.correct(event, self.settings.window_ms(), watermark_ms);
+        let part = match (outcome, self.settings.late_policy()) {
+            (Outcome::Future, _) if self.ids == Ids::Released => Part::None,
+            (Outcome::Expired | Outcome::Duplicate, _) => Part::Count,
+            (Outcome::Future, _) => {
+                tally.held.push(aside);
+                Part::Count
             }
-            (Outcome::Accepted, _) => tally.add(event, self.settings.window_ms()),
+            (Outcome::Late, LatePolicy::Aside) => {
+                tally.late.push(aside);
+                Part::Count
+            }
+            (Outcome::Late, LatePolicy::Drop) => Part::Count,
+            (Outcome::Late, LatePolicy::Correct) => self.correction(timestamp_ms, watermark_ms),
+            (Outcome::Accepted, _) => Part::Window,
+        };
+        tally.count(outcome, part, watermark_ms);
+        if part == Part::None || matches!(outcome, Outcome::Expired | Outcome::Duplicate) {
+            return Ok(());
         }
         if self.ids == Ids::Recorded {
-            tally.taken.take(event.id, row);
+            tally.taken.take(chunk, row);
             tally.recorded.push(row);
         }
         if outcome != Outcome::Future {
             let index = chunk.first_index() + row as u64;
-            tally.moves.extend(self.watermark.advance(place, event.timestamp_ms, index));
+            tally.moves.extend(self.watermark.advance(place, timestamp_ms, index));
         }
-        Ok(outcome)
+        Ok(())
+    }
+
+    /// Late by the stricter rule is not yet late for its window: while that is open, there is
+    /// nothing final to correct.
+    fn correction(&self, timestamp_ms: i64, watermark_ms: i64) -> Part {
+        let window_ms = self.settings.window_ms();
+        let start_ms = window::start_ms(timestamp_ms, window_ms);
+        if window::is_final(start_ms, window_ms, watermark_ms) {
+            Part::Correction
+        } else {
+            Part::Window
+        }
     }
 
     fn is_future(&self, timestamp_ms: i64) -> bool {
         let bound_ms = self.settings.max_future_ms().map(|ms| self.now_ms.saturating_add(ms));
         bound_ms.is_some_and(|bound_ms| timestamp_ms > bound_ms)
     }
-}
-
-/// What a chunk has added up to so far.
-struct Tally<'c> {
-    taken: Taken<'c>,
-    outcomes: Vec<Outcome>,
-    recorded: Vec<usize>,
-    windows: Deltas<'c>,
-    corrections: Deltas<'c>,
-    presence: Vec<PresenceChange>,
-    late: Vec<SetAside>,
-    held: Vec<SetAside>,
-    accounts: Accounts<'c>,
-    versions: HashMap<&'c str, Counts>,
-    moves: Vec<Move>,
-}
-
-impl<'c> Tally<'c> {
-    fn new(batch: u64, chunk: &'c Chunk) -> Tally<'c> {
-        Tally {
-            taken: Taken::new(batch, chunk),
-            outcomes: Vec::with_capacity(chunk.len()),
-            recorded: Vec::with_capacity(chunk.len()),
-            windows: HashMap::new(),
-            corrections: HashMap::new(),
-            presence: Vec::new(),
-            late: Vec::new(),
-            held: Vec::new(),
-            accounts: Accounts::default(),
-            versions: HashMap::new(),
-            moves: Vec::new(),
-        }
-    }
-
-    fn count(&mut self, place: usize, event: &Event<'c>, outcome: Outcome, watermark_ms: i64) {
-        self.accounts.count(place, event, outcome, watermark_ms);
-        if let Some(version) = event.producer_version {
-            self.versions.entry(version).or_default().count(outcome);
-        }
-    }
-
-    fn back(&mut self, source: &str, index: u64) {
-        let (source, presence) = (source.to_owned(), Presence::Active);
-        self.presence.push(PresenceChange { source, presence, event_index: Some(index) });
-    }
-
-    fn add(&mut self, event: &Event<'c>, window_ms: i64) {
-        add_to(&mut self.windows, event, window_ms);
-    }
-
-    /// Late by the stricter rule is not yet late for its window: while that is open, there is
-    /// nothing final to correct.
-    fn correct(&mut self, event: &Event<'c>, window_ms: i64, watermark_ms: i64) {
-        let start_ms = window::start_ms(event.timestamp_ms, window_ms);
-        if window::is_final(start_ms, window_ms, watermark_ms) {
-            add_to(&mut self.corrections, event, window_ms);
-        } else {
-            self.add(event, window_ms);
-        }
-    }
-
-    fn changes(&mut self, watermark: &Watermark) -> Changes<'c> {
-        let (sources, accounts) = self.accounts.changes(watermark);
-        let mut counts = Counts::default();
-        sources.iter().for_each(|source| counts.add(&source.counts));
-        let mut versions: Vec<_> = self.versions.drain().collect();
-        versions.sort_unstable_by_key(|(version, _)| *version);
-        Changes {
-            sources,
-            accounts,
-            recorded: std::mem::take(&mut self.recorded),
-            windows: sorted(&mut self.windows),
-            corrections: sorted(&mut self.corrections),
-            presence: std::mem::take(&mut self.presence),
-            late: std::mem::take(&mut self.late),
-            held: std::mem::take(&mut self.held),
-            versions,
-            moves: std::mem::take(&mut self.moves),
-            watermark_ms: watermark.now_ms(),
-            counts,
-        }
-    }
-}
-
-type Deltas<'c> = HashMap<WindowId<'c>, Delta>;
-
-fn add_to<'c>(deltas: &mut Deltas<'c>, event: &Event<'c>, window_ms: i64) {
-    let start_ms = window::start_ms(event.timestamp_ms, window_ms);
-    deltas
-        .entry(WindowId { start_ms, key: event.key })
-        .and_modify(|delta| delta.add(event.value))
-        .or_insert_with(|| Delta::of(event.value));
-}
-
-fn sorted<'c>(deltas: &mut Deltas<'c>) -> Vec<(WindowId<'c>, Delta)> {
-    let mut sorted: Vec<_> = deltas.drain().collect();
-    sorted.sort_unstable_by_key(|(id, _)| *id);
-    sorted
-}
-
-/// What kept late events, given in order, make of final windows: what `late --apply` writes.
-pub fn corrections<'c>(chunk: &'c Chunk, settings: &Settings) -> Vec<(WindowId<'c>, Delta)> {
-    let mut deltas = HashMap::new();
-    chunk.iter().for_each(|event| add_to(&mut deltas, &event, settings.window_ms()));
-    sorted(&mut deltas)
 }
 
 #[cfg(test)]

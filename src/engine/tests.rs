@@ -2,6 +2,7 @@
 
 use super::settings::{LateRule, Settings};
 use super::*;
+use crate::event::Event;
 use crate::event::Place;
 
 const FUTURE_MS: i64 = 1_000_000;

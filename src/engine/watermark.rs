@@ -134,6 +134,17 @@ impl Watermark {
         self.sources.iter().map(|source| source.name.as_str())
     }
 
+    /// For each place where its source stands in the order of the names.
+    pub(super) fn ranks(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.sources.len()).collect();
+        places.sort_unstable_by_key(|place| self.name(*place));
+        let mut ranks = vec![0; places.len()];
+        for (rank, place) in places.into_iter().enumerate() {
+            ranks[place] = rank;
+        }
+        ranks
+    }
+
     pub(super) fn name(&self, place: usize) -> &str {
         &self.sources[place].name
     }
