@@ -84,6 +84,35 @@ pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<Draft, 
     Ok(Draft { name, file })
 }
 
+impl Draft {
+    /// Makes it durable. With several, draft all of them, then sync all of them, then move the
+    /// first: that is cheaper.
+    ///
+    /// # Errors
+    /// [`ShelveError::Io`] when the disk refuses.
+    pub fn sync(self, spool: &Spool) -> Result<Reason, ShelveError> {
+        match self.file.sync_data() {
+            Ok(()) => Ok(Reason { draft: self.name }),
+            Err(error) => {
+                let path = spool.failed().join(&self.name);
+                remove_draft(spool, &self.name);
+                Err(io_at(&path, error))
+            }
+        }
+    }
+}
+
+/// A reason that is durable, and not in its place.
+#[derive(Debug)]
+pub struct Reason {
+    draft: OsString,
+}
+
+fn remove_draft(spool: &Spool, name: &OsStr) {
+    // leave the room that a full disk may need; what stays is removed at the next start
+    let _ = folder::open(spool.failed()).and_then(|held| remove(held, name));
+}
+
 fn draft_name(number: usize) -> OsString {
     format!(".windowflow-reason-{number}.tmp").into()
 }
@@ -93,9 +122,8 @@ pub(super) fn remove_drafts(failed: &OwnedFd) -> io::Result<()> {
     (0..DRAFTS).try_for_each(|number| remove(failed, &draft_name(number)))
 }
 
-/// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is made
-/// durable first: with several, draft all of them before the first is moved, since that is cheaper.
-/// `opened` is none for what was never opened: a link, or a file that we may not read.
+/// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is there
+/// before it. `opened` is none for what was never opened: a link, or a file that we may not read.
 ///
 /// # Errors
 /// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
@@ -103,16 +131,11 @@ pub fn to_failed(
     spool: &Spool,
     entry: &Entry,
     opened: Option<&Opened>,
-    draft: Draft,
+    reason: Reason,
 ) -> Result<PathBuf, ShelveError> {
-    let synced = draft.file.sync_data();
-    let moved = synced
-        .map_err(|error| io_at(&spool.failed().join(&draft.name), error))
-        .and_then(|()| move_to_failed(spool, entry, opened, &draft.name));
-    if moved.is_err()
-        && let Ok(held) = folder::open(spool.failed())
-    {
-        let _ = remove(&held, &draft.name);
+    let moved = move_to_failed(spool, entry, opened, &reason.draft);
+    if moved.is_err() {
+        remove_draft(spool, &reason.draft);
     }
     moved
 }

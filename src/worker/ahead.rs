@@ -293,7 +293,7 @@ impl Reader {
         if !is_large {
             if !matches!(part.read, Ok(true)) {
                 let digest = decoder.digest();
-                if has_company {
+                if has_company && matches!(part.read, Ok(false)) {
                     file.begin_sync();
                 }
                 self.untold_bytes += part.chunk.text_bytes();

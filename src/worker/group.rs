@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step};
 use crate::spool::Entry;
 use crate::spool::ready::{OpenError, Opened};
-use crate::spool::shelve::{self, Draft, ShelveError};
+use crate::spool::shelve::{self, Draft, Reason, ShelveError};
 use crate::store::{self, Committed, Delivery};
 
 /// What bounds a group: its files, their bytes, and the time since it began. What is in and not
@@ -200,14 +200,14 @@ impl Worker {
             let kept = group.into_iter().map(|taken| self.put_off(taken, &trouble));
             return kept.collect();
         }
-        let mut drafts = self.draft_reasons(&group);
+        let mut reasons = self.keep_reasons(&group);
         let mut verdicts = Vec::with_capacity(group.len());
         for (number, Taken { entry, opened, delivery, so_far }) in group.into_iter().enumerate() {
             let delivered = opened.as_deref().zip(delivery);
-            let verdict = match (so_far, drafts[number].take()) {
+            let verdict = match (so_far, reasons[number].take()) {
                 (Ok(Fate::Committed(done)), _) => self.move_to_done(&entry, delivered, done),
-                (Ok(Fate::Refused(refused)), Some(draft)) => {
-                    self.move_to_failed(&entry, delivered, refused, draft)
+                (Ok(Fate::Refused(refused)), Some(reason)) => {
+                    self.move_to_failed(&entry, delivered, refused, reason)
                 }
                 (Ok(_), _) => Verdict::Gone,
                 (Err(verdict), _) => verdict,
@@ -273,15 +273,17 @@ impl Worker {
         (entry, Verdict::Trouble(trouble.clone()))
     }
 
-    /// The reasons of those that were refused.
-    fn draft_reasons(&self, group: &[Taken]) -> Vec<Option<Result<Draft, ShelveError>>> {
+    /// The reasons of those that were refused, durable: first all are written, then all are synced.
+    fn keep_reasons(&self, group: &[Taken]) -> Vec<Option<Result<Reason, ShelveError>>> {
         let draft = |(number, taken): (usize, &Taken)| match &taken.so_far {
             Ok(Fate::Refused(refused)) => {
                 Some(shelve::draft_reason(&self.spool, number, &reason(refused)))
             }
             _ => None,
         };
-        group.iter().enumerate().map(draft).collect()
+        let drafts: Vec<_> = group.iter().enumerate().map(draft).collect();
+        let sync = |draft: Result<Draft, ShelveError>| draft?.sync(&self.spool);
+        drafts.into_iter().map(|draft| draft.map(sync)).collect()
     }
 
     fn move_to_done(
@@ -312,10 +314,10 @@ impl Worker {
         entry: &Entry,
         delivered: Option<(&Opened, Delivery)>,
         refused: Box<RefusedBatch>,
-        draft: Result<Draft, ShelveError>,
+        reason: Result<Reason, ShelveError>,
     ) -> Verdict {
         let opened = delivered.as_ref().map(|(opened, _)| *opened);
-        let moved = draft.and_then(|draft| shelve::to_failed(&self.spool, entry, opened, draft));
+        let moved = reason.and_then(|reason| shelve::to_failed(&self.spool, entry, opened, reason));
         match moved {
             Ok(to) => Verdict::Failed(refused, to),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,

@@ -16,7 +16,7 @@ fn to_failed(
     opened: Option<&Opened>,
     reason: &[u8],
 ) -> Result<PathBuf, ShelveError> {
-    super::to_failed(spool, entry, opened, draft_reason(spool, 0, reason)?)
+    super::to_failed(spool, entry, opened, draft_reason(spool, 0, reason)?.sync(spool)?)
 }
 
 fn entry(name: impl AsRef<OsStr>) -> Entry {
