@@ -332,15 +332,14 @@ impl Ledger {
                 self.hashes.extend(next.map(|row| kept(chunk.id_hash_under(*row, key))));
                 self.tail.warm(&self.hashes);
             }
-            let event = chunk.event(*row);
             let hash = kept(chunk.id_hash_under(*row, key));
             let entry = Entry {
                 hash,
                 batch,
                 event_index: chunk.first_index() + *row as u64,
-                timestamp_ms: event.timestamp_ms,
-                value: event.value,
-                key: event.key,
+                timestamp_ms: chunk.timestamp_ms(*row),
+                value: chunk.value(*row),
+                key: chunk.key(chunk.key_slot(*row)),
             };
             if !writer.has_room_for(&entry) {
                 insert.execute(params![first, writer.take()])?;
@@ -349,7 +348,7 @@ impl Ledger {
             writer.push(&entry);
             while hits.next_if(|(hit, _)| hit < row).is_some() {}
             again.extend(hits.next_if(|(hit, _)| hit == row).map(|(_, at)| (*at, hash)));
-            again.extend(self.tail.push(hash, event.timestamp_ms).map(|at| (at, hash)));
+            again.extend(self.tail.push(hash, entry.timestamp_ms).map(|at| (at, hash)));
         }
         if writer.count() > 0 {
             insert.execute(params![first, writer.take()])?;
