@@ -18,7 +18,7 @@ pub(super) struct Sizes {
     /// For how many ids a merge goes on for each one that comes, and the fewest at once.
     pub(super) merge_pace: u64,
     pub(super) least_merge_ids: u64,
-    /// Windows, or keys, from which on all that is recent is worked into the tables.
+    /// Windows, or accounts, from which on all that is recent is worked into the tables.
     pub(super) recent_windows: usize,
     /// Rows from which on it is.
     pub(super) recent_rows: u64,
@@ -105,7 +105,7 @@ impl Memory {
             }
         }
         let recent = &mut self.recent;
-        let is_much = recent.windows() >= factor as usize * sizes.recent_windows
+        let is_much = recent.size() >= factor as usize * sizes.recent_windows
             || recent.rows() >= factor * sizes.recent_rows;
         if self.recent_at.is_some() && is_much {
             recent.work_in(connection)?;

@@ -25,6 +25,9 @@ use row::Visitor;
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     keys: Keys,
+    sources: Keys,
+    /// By the numbers of source and key.
+    accounts: HashMap<(u32, u32), Account>,
     starts: BTreeMap<i64, Start>,
     windows: usize,
     rows: u64,
@@ -32,6 +35,7 @@ pub(super) struct Recent {
     table_greatest_ms: Option<i64>,
     /// What stood there before the batch in hand, the last change last.
     undo: Vec<(i64, u32, Option<Sum>)>,
+    undo_accounts: Vec<((u32, u32), Option<Account>)>,
     rows_before: u64,
     /// Tables were written since the batch began: to undo that, all must be read again.
     worked_in: bool,
@@ -121,9 +125,9 @@ impl Recent {
         Ok(())
     }
 
-    /// How many windows there are, or keys, if these are more.
-    pub(super) fn windows(&self) -> usize {
-        self.windows.max(self.keys.names.len())
+    /// How many windows there are, or accounts, if these are more.
+    pub(super) fn size(&self) -> usize {
+        self.windows.max(self.accounts.len())
     }
 
     /// How many rows there are.
@@ -134,6 +138,7 @@ impl Recent {
     /// What was added since the batch began stays.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
+        self.undo_accounts.clear();
         self.rows_before = self.rows;
         self.worked_in = false;
     }
@@ -153,6 +158,12 @@ impl Recent {
             }
             if start.held.is_empty() {
                 self.starts.remove(&start_ms);
+            }
+        }
+        while let Some((name, before)) = self.undo_accounts.pop() {
+            match before {
+                Some(account) => drop(self.accounts.insert(name, account)),
+                None => drop(self.accounts.remove(&name)),
             }
         }
         self.rows = self.rows_before;
@@ -228,8 +239,10 @@ impl Recent {
 
     fn put_accounts(&mut self, changes: &Changes<'_>, blob: &mut Vec<u8>) {
         super::codec::put(blob, changes.sources.len() as u64);
+        let mut sources = Vec::with_capacity(changes.sources.len());
         for change in &changes.sources {
             super::codec::put_name(blob, &change.source);
+            sources.push(self.sources.number(&change.source));
         }
         super::codec::put(blob, changes.accounts.len() as u64);
         for account in &changes.accounts {
@@ -238,6 +251,10 @@ impl Recent {
             self.keys.put(blob, key);
             row::put_counts(blob, &account.counts);
             super::codec::put_signed(blob, account.last_seen_ms);
+            let name = (sources[account.source], key);
+            let before = self.accounts.get(&name).copied();
+            self.undo_accounts.push((name, before));
+            self.accounts.insert(name, joined(before, (account.counts, account.last_seen_ms)));
         }
     }
 
@@ -266,12 +283,27 @@ impl Recent {
             }
         }
         put.new_totals(&new)?;
-        accounts::add(connection, &sums(connection)?)?;
+        accounts::add(connection, &self.sums())?;
         connection.prepare_cached("DELETE FROM recent")?.execute([])?;
         let greatest_ms = self.starts.keys().next_back().copied();
         let table_greatest_ms = self.table_greatest_ms.max(greatest_ms);
         *self = Recent { table_greatest_ms, worked_in: true, ..Recent::default() };
         Ok(())
+    }
+
+    fn sums(&self) -> Sums {
+        let (sources, keys) = (self.sources.ranks(), self.keys.ranks());
+        let mut all: Vec<_> = self.accounts.iter().collect();
+        let place = |(source, key): &(u32, u32)| (sources[*source as usize], keys[*key as usize]);
+        all.sort_unstable_by_key(|(name, _)| place(name));
+        let by_source = all.chunk_by(|one, other| one.0.0 == other.0.0);
+        let name = |names: &Keys, number: u32| String::from(&*names.names[number as usize]);
+        by_source
+            .map(|accounts| {
+                let keys = accounts.iter().map(|((_, key), sum)| (name(&self.keys, *key), **sum));
+                (name(&self.sources, accounts[0].0.0), keys.collect())
+            })
+            .collect()
     }
 
     /// Windows were written into the table directly, up to that start.
@@ -288,6 +320,23 @@ impl Visitor for Recent {
         let start = self.starts.entry(start_ms).or_default();
         self.windows += usize::from(start.held.insert(key, held).is_none());
     }
+
+    fn account(&mut self, source: &str, key: &str, counts: Counts, last_seen_ms: i64) {
+        let name = (self.sources.number(source), self.keys.number(key));
+        let before = self.accounts.get(&name).copied();
+        self.accounts.insert(name, joined(before, (counts, last_seen_ms)));
+    }
+}
+
+/// What a source sent of a key, and how far event time had come with it.
+type Account = (Counts, i64);
+
+fn joined(before: Option<Account>, (mut counts, mut last_seen_ms): Account) -> Account {
+    if let Some((sum, last_ms)) = before {
+        counts.add(&sum);
+        last_seen_ms = last_seen_ms.max(last_ms);
+    }
+    (counts, last_seen_ms)
 }
 
 fn greatest_start_ms(connection: &Connection) -> rusqlite::Result<Option<i64>> {
@@ -297,42 +346,14 @@ fn greatest_start_ms(connection: &Connection) -> rusqlite::Result<Option<i64>> {
         .optional()
 }
 
-/// What is to be added to the accounts, by source and key, with how far event time had come.
-pub(super) type Sums = Vec<(String, Vec<(String, (Counts, i64))>)>;
+/// What is to be added to the accounts, by source and key.
+pub(super) type Sums = Vec<(String, Vec<(String, Account)>)>;
 
-/// Adds up the accounts.
-#[derive(Debug, Default)]
-struct Accounts(HashMap<String, HashMap<String, (Counts, i64)>>);
-
-impl Visitor for Accounts {
-    fn account(&mut self, source: &str, key: &str, counts: Counts, last_seen_ms: i64) {
-        if !self.0.contains_key(source) {
-            self.0.insert(source.to_owned(), HashMap::new());
-        }
-        let Some(keys) = self.0.get_mut(source) else { return };
-        match keys.get_mut(key) {
-            Some((sum, last_ms)) => {
-                sum.add(&counts);
-                *last_ms = last_seen_ms.max(*last_ms);
-            }
-            None => drop(keys.insert(key.to_owned(), (counts, last_seen_ms))),
-        }
-    }
-}
-
-/// What is to be added to the accounts.
+/// What is to be added to the accounts: for readers.
 pub(super) fn sums(connection: &Connection) -> rusqlite::Result<Sums> {
-    let mut sums = Accounts::default();
-    row::each(connection, &mut sums)?;
-    let sorted = |keys: HashMap<_, _>| {
-        let mut keys: Vec<_> = keys.into_iter().collect();
-        keys.sort_unstable_by(|one: &(String, _), other| one.0.cmp(&other.0));
-        keys
-    };
-    let mut sources: Vec<_> =
-        sums.0.into_iter().map(|(source, keys)| (source, sorted(keys))).collect();
-    sources.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    Ok(sources)
+    let mut recent = Recent::default();
+    row::each(connection, &mut recent)?;
+    Ok(recent.sums())
 }
 
 /// What windows hold, by start and key.
