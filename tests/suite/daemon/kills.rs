@@ -114,7 +114,8 @@ fn the_lock_of_a_killed_daemon_is_never_stale() {
     for round in 0..20 {
         let daemon = world.spawn(&["--config", &config]);
         daemon.until_ready();
-        world.drop_in("a.json", one(&format!("id-{round}")));
+        // under a name of its own: one that still lies there must not be replaced
+        world.drop_in(format!("{round:02}.json"), one(&format!("id-{round}")));
         if round % 2 == 0 {
             world.until_drained();
         }
