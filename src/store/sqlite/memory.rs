@@ -99,7 +99,9 @@ impl Memory {
             }
             let next = self.ledger.next_position();
             let owed = sizes.merge_pace * next.saturating_sub(self.merged_until);
-            if owed >= factor * sizes.least_merge_ids {
+            if is_end && self.ledger.is_behind(&sizes) {
+                self.ledger.merge_some(connection, &sizes, u64::MAX)?;
+            } else if owed >= factor * sizes.least_merge_ids {
                 self.ledger.merge_some(connection, &sizes, owed)?;
                 self.merged_until = next;
             }

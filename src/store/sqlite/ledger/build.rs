@@ -1,14 +1,13 @@
 //! Makes a run, part by part: a large one in steps, between which batches come in.
 //!
-//! While it is made nobody knows of it. What is left when that ends early is in the way of nobody,
-//! and goes when the next run gets its number.
+//! While it is made it is of no level, and nobody asks it. Whoever finds one goes on with it.
 
 use std::ops::Range;
 
 use rusqlite::{Connection, params};
 
 use super::filter::Filter;
-use super::run::{Facts, Found, LEAST_PARTS, New, Run, least_in, packed};
+use super::run::{Facts, Found, LEAST_PARTS, New, Run, UNFINISHED, least_in, packed};
 use super::slot_of;
 
 /// How many ids a part has on average: 8 bytes each, and seldom more than a page of 4 KiB.
@@ -24,18 +23,33 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// Begins; the number must be greater than those of all runs.
-    pub(super) fn begin(connection: &Connection, run: u64, new: New) -> rusqlite::Result<Build> {
+    /// Begins.
+    pub(super) fn begin(connection: &Connection, new: New) -> rusqlite::Result<Build> {
         let parts = new.ids.div_ceil(IDS_PER_PART).max(LEAST_PARTS);
-        let facts = Facts { run, parts, new };
+        let New { from, to, ids, least_ms, .. } = new;
         connection
-            .prepare_cached("DELETE FROM ledger_parts WHERE part >= ?1")?
-            .execute(params![facts.part(0)])?;
-        Ok(Build { facts, filter: Filter::for_ids(new.ids), next: 0 })
+            .prepare_cached(
+                "INSERT INTO ledger_runs (parts, level, first, behind, ids, least_ms) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![parts, UNFINISHED, from, to, ids, least_ms])?;
+        let run = connection.last_insert_rowid() as u64;
+        Ok(Build { facts: Facts { run, parts, new }, filter: Filter::for_ids(ids), next: 0 })
     }
 
-    pub(super) fn run(&self) -> u64 {
-        self.facts.run
+    /// Goes on with what was begun, to make a run of that level.
+    pub(super) fn resume(
+        connection: &Connection,
+        begun: Facts,
+        level: u64,
+    ) -> rusqlite::Result<Build> {
+        let facts = Facts { new: New { level, ..begun.new }, ..begun };
+        let mut build = Build { facts, filter: Filter::for_ids(begun.new.ids), next: 0 };
+        begun.each_id(connection, 0..begun.parts as usize, &mut |part, (short, _)| {
+            build.filter.add(short);
+            build.next = part + 1;
+        })?;
+        Ok(build)
     }
 
     /// Makes parts for about so many ids, at least one; says whether these were the last. `gather` is
@@ -65,14 +79,10 @@ impl Build {
 
     /// Makes the run known.
     pub(super) fn end(self, connection: &Connection) -> rusqlite::Result<Run> {
-        let Facts { run, parts, new } = self.facts;
-        let New { level, from, to, ids, least_ms } = new;
+        let Facts { run, new, .. } = self.facts;
         connection
-            .prepare_cached(
-                "INSERT INTO ledger_runs (run, parts, level, first, behind, ids, least_ms) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![run, parts, level, from, to, ids, least_ms])?;
+            .prepare_cached("UPDATE ledger_runs SET level = ?2 WHERE run = ?1")?
+            .execute(params![run, new.level])?;
         connection
             .prepare_cached("INSERT INTO ledger_filters (run, bits) VALUES (?1, ?2)")?
             .execute(params![run, self.filter.to_bytes()])?;

@@ -2,9 +2,9 @@
 //! say where an id is.
 //!
 //! Entries are written once and never moved. Their ids are kept in memory until there are enough of
-//! them for a run, and runs are merged into larger ones. A filter for each run says of nearly every new id
-//! that the run does not hold it. What a filter does not rule out is looked up, and compared with
-//! its entry. An id that came again after it was forgotten has one entry still: its last.
+//! them for a run, and runs are merged into larger ones. A filter for each run says of nearly every
+//! new id that the run does not hold it. What a filter does not rule out is looked up, and compared
+//! with its entry. An id that came again after it was forgotten has one entry still: its last.
 
 mod build;
 mod cursor;
@@ -112,11 +112,28 @@ impl Merging {
                 ids: merged.iter().map(|run| run.new.ids).sum(),
                 least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
             };
-            let last = runs.iter().map(|run| run.facts.run).max().unwrap_or(0);
-            let build = Build::begin(connection, last + 1, new)?;
+            let build = Build::begin(connection, new)?;
             return Ok(Some(Merging { merged, build }));
         }
         Ok(None)
+    }
+
+    /// Goes on with what was begun; none when one of the runs that it is made of is gone.
+    fn resume(
+        connection: &Connection,
+        begun: run::Facts,
+        runs: &[Arc<Run>],
+    ) -> rusqlite::Result<Option<Merging>> {
+        let within = begun.new.from..begun.new.to;
+        let merged = runs.iter().map(|run| run.facts).filter(|run| within.contains(&run.new.from));
+        let merged: Vec<run::Facts> = merged.collect();
+        let (Some(first), Some(last)) = (merged.first(), merged.last()) else { return Ok(None) };
+        let ids: u64 = merged.iter().map(|run| run.new.ids).sum();
+        if (first.new.from, last.new.to, ids) != (begun.new.from, begun.new.to, begun.new.ids) {
+            return Ok(None);
+        }
+        let build = Build::resume(connection, begun, first.new.level + 1)?;
+        Ok(Some(Merging { merged, build }))
     }
 
     fn step(&mut self, connection: &Connection, ids: u64) -> rusqlite::Result<bool> {
@@ -143,7 +160,10 @@ impl Ledger {
         next_position: u64,
     ) -> rusqlite::Result<()> {
         let mut known = std::mem::take(&mut self.runs);
-        for facts in run::list(connection)? {
+        let all = run::all(connection)?;
+        let (unfinished, finished): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|run| run.new.level == run::UNFINISHED);
+        for facts in finished {
             let run = match known.iter().position(|run| run.facts == facts) {
                 Some(at) => known.swap_remove(at),
                 None => Arc::new(Run { facts, filter: run::filter(connection, facts.run)? }),
@@ -153,6 +173,13 @@ impl Ledger {
         self.publish();
         self.must_load = false;
         self.merging = None;
+        for begun in unfinished {
+            let merging = Merging::resume(connection, begun, &self.runs)?;
+            if merging.is_none() || self.merging.is_some() {
+                run::remove(connection, &begun)?;
+            }
+            self.merging = self.merging.take().or(merging);
+        }
         self.hits.clear();
         self.tail = Tail::behind(next_position);
         let mut is_first = true;
@@ -379,10 +406,7 @@ impl Ledger {
             ids: tail.len() as u64,
             least_ms: tail.least_ms(),
         };
-        // a merge that is under way has a number of its own
-        let merging = self.merging.as_ref().map(|merging| merging.build.run());
-        let last = self.runs.iter().map(|run| run.facts.run).chain(merging).max();
-        let mut build = Build::begin(connection, last.unwrap_or(0) + 1, new)?;
+        let mut build = Build::begin(connection, new)?;
         build.step(connection, u64::MAX, &mut |_, ids| {
             ids.extend(tail.ids().map(|(hash, place)| (short_of(hash), place)));
             Ok(())
@@ -393,6 +417,13 @@ impl Ledger {
         self.publish();
         self.tail.restart();
         Ok(())
+    }
+
+    /// Whether there are many more runs than a merge takes: where others write all the time, none that
+    /// is done in steps comes to its end.
+    pub(super) fn is_behind(&self, sizes: &Sizes) -> bool {
+        let of_first = self.runs.iter().filter(|run| run.facts.new.level == 1).count();
+        of_first >= 3 * sizes.merged_runs[0]
     }
 
     /// Goes on merging, for about so many ids, where there are enough runs of one level.

@@ -28,6 +28,9 @@ pub(super) fn packed((short, place): Found) -> [u8; 8] {
     ((short & LOW) << PLACE_BITS | u64::from(place)).to_be_bytes()
 }
 
+/// The level of a run that is being made.
+pub(super) const UNFINISHED: u64 = 0;
+
 /// What is known of a run before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct New {
@@ -90,10 +93,25 @@ impl Facts {
     ) -> rusqlite::Result<()> {
         let parts = self.parts as usize;
         let (first, last) = (slot_of(range.start, parts), slot_of(range.end - 1, parts));
+        let before = self.new.from - from;
+        self.each_id(connection, first..last + 1, &mut |_, (short, place)| {
+            if range.contains(&short) {
+                ids.push((short, (before + u64::from(place)) as u32));
+            }
+        })
+    }
+
+    /// Shows the ids of those parts that there are, each with the number of its part.
+    pub(super) fn each_id(
+        &self,
+        connection: &Connection,
+        parts: std::ops::Range<usize>,
+        each: &mut dyn FnMut(u64, Found),
+    ) -> rusqlite::Result<()> {
         let mut statement = connection.prepare_cached(
-            "SELECT part, ids FROM ledger_parts WHERE part BETWEEN ?1 AND ?2 ORDER BY part",
+            "SELECT part, ids FROM ledger_parts WHERE part >= ?1 AND part < ?2 ORDER BY part",
         )?;
-        let mut rows = statement.query(params![self.part(first), self.part(last)])?;
+        let mut rows = statement.query(params![self.part(parts.start), self.part(parts.end)])?;
         while let Some(row) = rows.next()? {
             let part = row.get::<_, u64>(0)? & (MAX_ENTRIES - 1);
             let least = least_in(part, self.parts);
@@ -101,9 +119,7 @@ impl Facts {
                 let id = u64::from_be_bytes(*id);
                 // the first at or above the least of the part that has these lower bits
                 let short = least + ((id >> PLACE_BITS).wrapping_sub(least) & LOW);
-                if range.contains(&short) {
-                    ids.push((short, (self.new.from - from + (id & (MAX_ENTRIES - 1))) as u32));
-                }
+                each(part, (short, (id & (MAX_ENTRIES - 1)) as u32));
             }
         }
         Ok(())
@@ -117,6 +133,13 @@ pub(super) fn least_in(part: u64, parts: u64) -> u64 {
 
 /// The runs that there are, the oldest first.
 pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
+    let mut runs = all(connection)?;
+    runs.retain(|run| run.new.level != UNFINISHED);
+    Ok(runs)
+}
+
+/// The same, with what is unfinished.
+pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
     let sql = "SELECT run, parts, level, first, behind, ids, least_ms FROM ledger_runs";
     let read = |row: &Row<'_>| {
         let new = New {

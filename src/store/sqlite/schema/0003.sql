@@ -17,8 +17,8 @@ CREATE TABLE ledger_entries (
     entries BLOB NOT NULL
 ) STRICT;
 
--- runs of sorted ids: level 1 was made of what came last, level 2 merged from others; each speaks of
--- the entries from the position first up to before behind
+-- runs of sorted ids: level 1 was made of what came last, higher ones merged from others, level 0 is
+-- being made; each speaks of the entries from the position first up to before behind
 CREATE TABLE ledger_runs (
     run      INTEGER PRIMARY KEY,
     level    INTEGER NOT NULL,
