@@ -21,8 +21,9 @@ const CHECKPOINT_PAGES: i64 = 4096;
 /// what one batch writes, and by what is written while one report or backup is being read.
 pub(super) const LOG_BYTES: u64 = 64 << 20;
 
-/// Kept in memory of the store's pages: 8 MiB, in units of 1024 bytes as SQLite counts them.
-const CACHE_KIB: i64 = 8 * 1024;
+/// Kept in memory of the store's pages: up to 32 MiB, in units of 1024 bytes as SQLite counts them. The
+/// upper pages of the ledger's tables fit in, for more than a hundred million ids.
+const CACHE_KIB: i64 = 32 * 1024;
 
 /// A connection that may write, with the settings found there. The store is brought up to this
 /// version. `wait` is how long others may hold it.

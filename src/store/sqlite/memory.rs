@@ -13,8 +13,8 @@ use crate::store::Scout;
 pub(super) struct Sizes {
     /// How many entries of the ledger make a run: at most 2^24.
     pub(super) tail_entries: u64,
-    /// How many runs of the first level make one of the second, and of the second one of the third.
-    pub(super) merged_runs: [usize; 2],
+    /// How many runs of the first level make one of the second.
+    pub(super) merged_runs: usize,
     /// For how many ids a merge goes on for each one that comes, and the fewest at once.
     pub(super) merge_pace: u64,
     pub(super) least_merge_ids: u64,
@@ -28,7 +28,7 @@ impl Default for Sizes {
     fn default() -> Sizes {
         Sizes {
             tail_entries: 500_000,
-            merged_runs: [8, 4],
+            merged_runs: 16,
             merge_pace: 4,
             least_merge_ids: 1 << 16,
             recent_windows: 1 << 16,

@@ -24,7 +24,7 @@ struct Files {
 /// So little that runs are made and merged, and tables written, all the time.
 const TINY: Sizes = Sizes {
     tail_entries: 4,
-    merged_runs: [2, 2],
+    merged_runs: 2,
     merge_pace: 1000,
     least_merge_ids: 1,
     recent_windows: 2,

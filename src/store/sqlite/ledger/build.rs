@@ -37,13 +37,10 @@ impl Build {
         Ok(Build { facts: Facts { run, parts, new }, filter: Filter::for_ids(ids), next: 0 })
     }
 
-    /// Goes on with what was begun, to make a run of that level.
-    pub(super) fn resume(
-        connection: &Connection,
-        begun: Facts,
-        level: u64,
-    ) -> rusqlite::Result<Build> {
-        let facts = Facts { new: New { level, ..begun.new }, ..begun };
+    /// Goes on with what was begun: what is not made in one transaction is merged, and so of the second
+    /// level.
+    pub(super) fn resume(connection: &Connection, begun: Facts) -> rusqlite::Result<Build> {
+        let facts = Facts { new: New { level: 2, ..begun.new }, ..begun };
         let mut build = Build { facts, filter: Filter::for_ids(begun.new.ids), next: 0 };
         begun.each_id(connection, 0..begun.parts as usize, &mut |part, (short, _)| {
             build.filter.add(short);

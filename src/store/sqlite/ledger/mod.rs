@@ -79,9 +79,6 @@ pub(super) struct Ledger {
     asked: Vec<(u32, Place)>,
 }
 
-/// Runs of this level are merged no more: they reach over so much that two do not go into one.
-const TOP_LEVEL: u64 = 3;
-
 /// A merge that is under way.
 #[derive(Debug)]
 struct Merging {
@@ -90,32 +87,29 @@ struct Merging {
 }
 
 impl Merging {
-    /// Begins with the oldest runs of the first level that has enough of them.
+    /// Begins with the oldest runs of the first level, if there are enough. Those of the second are
+    /// merged no more: it would cost more than it saves to ask fewer filters.
     fn begin(
         connection: &Connection,
         runs: &[Arc<Run>],
         sizes: &Sizes,
     ) -> rusqlite::Result<Option<Merging>> {
-        for level in 1..TOP_LEVEL {
-            let enough = sizes.merged_runs[level as usize - 1];
-            let of_level = runs.iter().map(|run| run.facts).filter(|run| run.new.level == level);
-            let merged: Vec<run::Facts> = of_level.take(enough).collect();
-            let [first, .., last] = &merged[..] else { continue };
-            let (from, to) = (first.new.from, last.new.to);
-            if merged.len() < enough || to - from > run::MAX_ENTRIES {
-                continue;
-            }
-            let new = New {
-                level: level + 1,
-                from,
-                to,
-                ids: merged.iter().map(|run| run.new.ids).sum(),
-                least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
-            };
-            let build = Build::begin(connection, new)?;
-            return Ok(Some(Merging { merged, build }));
+        let enough = sizes.merged_runs;
+        let of_first = runs.iter().map(|run| run.facts).filter(|run| run.new.level == 1);
+        let merged: Vec<run::Facts> = of_first.take(enough).collect();
+        let [first, .., last] = &merged[..] else { return Ok(None) };
+        let (from, to) = (first.new.from, last.new.to);
+        if merged.len() < enough || to - from > run::MAX_ENTRIES {
+            return Ok(None);
         }
-        Ok(None)
+        let new = New {
+            level: 2,
+            from,
+            to,
+            ids: merged.iter().map(|run| run.new.ids).sum(),
+            least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
+        };
+        Ok(Some(Merging { build: Build::begin(connection, new)?, merged }))
     }
 
     /// Goes on with what was begun; none when one of the runs that it is made of is gone.
@@ -132,8 +126,7 @@ impl Merging {
         if (first.new.from, last.new.to, ids) != (begun.new.from, begun.new.to, begun.new.ids) {
             return Ok(None);
         }
-        let build = Build::resume(connection, begun, first.new.level + 1)?;
-        Ok(Some(Merging { merged, build }))
+        Ok(Some(Merging { build: Build::resume(connection, begun)?, merged }))
     }
 
     fn step(&mut self, connection: &Connection, ids: u64) -> rusqlite::Result<bool> {
@@ -423,7 +416,7 @@ impl Ledger {
     /// is done in steps comes to its end.
     pub(super) fn is_behind(&self, sizes: &Sizes) -> bool {
         let of_first = self.runs.iter().filter(|run| run.facts.new.level == 1).count();
-        of_first >= 3 * sizes.merged_runs[0]
+        of_first >= 3 * sizes.merged_runs
     }
 
     /// Goes on merging, for about so many ids, where there are enough runs of one level.
