@@ -82,15 +82,20 @@ impl Field {
         Field::ProducerVersion,
     ];
 
-    fn name(self) -> &'static str {
+    /// The name as it mostly stands in a batch.
+    fn quoted(self) -> &'static str {
         match self {
-            Field::Id => "id",
-            Field::Key => "key",
-            Field::Timestamp => "timestamp_ms",
-            Field::Value => "value",
-            Field::Source => "source",
-            Field::ProducerVersion => "producer_version",
+            Field::Id => "\"id\"",
+            Field::Key => "\"key\"",
+            Field::Timestamp => "\"timestamp_ms\"",
+            Field::Value => "\"value\"",
+            Field::Source => "\"source\"",
+            Field::ProducerVersion => "\"producer_version\"",
         }
+    }
+
+    fn name(self) -> &'static str {
+        self.quoted().trim_matches('"')
     }
 
     fn from_name(name: &str) -> Option<Field> {
@@ -126,8 +131,13 @@ pub(super) fn read_event<'a>(bytes: &'a [u8], fields: &mut Fields<'a>) -> Result
 
 fn read_member<'a>(tokens: &mut Tokens<'a>, fields: &mut Fields<'a>) -> Result<(), Stop> {
     let name_at = tokens.at;
-    let name = tokens.string()?;
-    let field = Field::from_name(&name).ok_or_else(|| unknown(name_at, &name))?;
+    let field = match Field::ALL.into_iter().find(|field| tokens.take(field.quoted())) {
+        Some(field) => field,
+        None => {
+            let name = tokens.string()?;
+            Field::from_name(&name).ok_or_else(|| unknown(name_at, &name))?
+        }
+    };
     let at_fault = |stop: Stop| stop.in_field(field.name());
     if fields.has(field) {
         return Err(at_fault(duplicate(name_at, field)));

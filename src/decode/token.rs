@@ -78,6 +78,14 @@ impl<'a> Tokens<'a> {
         Err(Stop::More)
     }
 
+    /// Passes over that text, if it comes next.
+    #[inline]
+    pub(super) fn take(&mut self, text: &str) -> bool {
+        let comes = self.bytes[self.at..].starts_with(text.as_bytes());
+        self.at += if comes { text.len() } else { 0 };
+        comes
+    }
+
     /// Any value; the next byte is its first. Of arrays and objects nothing is taken.
     pub(super) fn value(&mut self) -> Result<Value<'a>, Stop> {
         match self.next()? {
@@ -95,7 +103,7 @@ impl<'a> Tokens<'a> {
     pub(super) fn string(&mut self) -> Result<Cow<'a, str>, Stop> {
         let start = self.at + 1;
         let rest = &self.bytes[start..];
-        let plain = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]);
+        let plain = find_special(rest);
         if let Some(bytes) = plain
             && rest[bytes] == b'"'
             && let Ok(text) = std::str::from_utf8(&rest[..bytes])
@@ -113,7 +121,7 @@ impl<'a> Tokens<'a> {
         let mut at = self.at + 1;
         loop {
             let rest = &self.bytes[at..];
-            let bytes = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]);
+            let bytes = find_special(rest);
             let plain = &rest[..bytes.unwrap_or(rest.len())];
             match std::str::from_utf8(plain) {
                 Ok(plain) => text.push_str(plain),
@@ -220,13 +228,14 @@ impl<'a> Tokens<'a> {
         let rest = &self.bytes[self.at..];
         let negative = rest.first() == Some(&b'-');
         let digits = &rest[usize::from(negative)..];
-        // eighteen digits can't overflow
-        let count = digits.iter().take(19).take_while(|byte| byte.is_ascii_digit()).count();
+        let (mut number, mut count) = (0_i64, 0);
+        // eighteen digits can't overflow; of more the number is not used
+        for digit in digits.iter().take(19).take_while(|byte| byte.is_ascii_digit()) {
+            number = number.wrapping_mul(10).wrapping_add(i64::from(*digit - b'0'));
+            count += 1;
+        }
         let ends = digits.get(count).is_some_and(|byte| !is_wordy(*byte));
         if ends && (1..19).contains(&count) && (digits[0] != b'0' || (count == 1 && !negative)) {
-            let number = digits[..count]
-                .iter()
-                .fold(0, |number, digit| number * 10 + i64::from(*digit - b'0'));
             self.at += count + usize::from(negative);
             return Ok(Value::Integer(if negative { -number } else { number }));
         }
@@ -393,15 +402,47 @@ fn is_number_tail(mut rest: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// What ends a plain run within a string: a quote, a backslash or a control character.
-const SPECIAL: [bool; 256] = {
-    let mut special = [false; 256];
-    let mut control = 0;
-    while control < 0x20 {
-        special[control] = true;
-        control += 1;
+/// Where a plain run within a string ends: at a quote, a backslash or a control character.
+#[inline]
+fn find_special(bytes: &[u8]) -> Option<usize> {
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let special = special_in(u64::from_le_bytes(*word));
+        if special != 0 {
+            return Some(at * 8 + special.trailing_zeros() as usize / 8);
+        }
     }
-    special[b'"' as usize] = true;
-    special[b'\\' as usize] = true;
-    special
-};
+    let is_special = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
+    tail.iter().position(is_special).map(|at| words.len() * 8 + at)
+}
+
+/// Eight bytes at once: the lowest bit that is set is the topmost one of the first special byte.
+/// (Subtracting borrows from the bytes above one that is special, never from those below.)
+fn special_in(word: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let below = |word: u64, least: u8| word.wrapping_sub(ONES * u64::from(least)) & !word;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_special_byte_is_found_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            let is_special = byte < 0x20 || byte == b'"' || byte == b'\\';
+            for at in 0..20 {
+                for filling in [b'a', b'!', 0x7f, 0x80, 0xff] {
+                    let mut bytes = [filling; 20];
+                    bytes[at] = byte;
+                    // what stands behind it changes nothing
+                    bytes[at + 1..].fill(b'"');
+                    let expected = if is_special { at } else { at + 1 };
+                    assert_eq!(find_special(&bytes), (expected < 20).then_some(expected));
+                }
+            }
+        }
+    }
+}

@@ -7,6 +7,8 @@ use super::window;
 pub(super) fn is_late(settings: &Settings, timestamp_ms: i64, watermark_ms: i64) -> bool {
     match settings.late_rule() {
         LateRule::Event => timestamp_ms < watermark_ms,
+        // a window ends behind all that is in it: mostly that is enough to know
+        LateRule::Window if timestamp_ms >= watermark_ms => false,
         LateRule::Window => {
             let start_ms = window::start_ms(timestamp_ms, settings.window_ms());
             window::is_final(start_ms, settings.window_ms(), watermark_ms)

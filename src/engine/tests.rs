@@ -1,5 +1,7 @@
 //! The engine's table of outcomes, row by row.
 
+use std::collections::BTreeMap;
+
 use super::settings::{LateRule, Settings};
 use super::*;
 use crate::event::Event;
@@ -206,4 +208,39 @@ fn the_last_to_fall_idle_lets_the_watermark_go() {
     assert_eq!(changes.presence.len(), 1);
     let again = judge.change_presence(&["a"], Presence::Idle);
     assert!(again.presence.is_empty() && again.moves.is_empty());
+}
+
+#[test]
+fn each_window_and_account_comes_once_in_order_and_adds_up_in_the_order_of_events() {
+    let (keys, sources) = (["b", "a", "c"], [Some("zoo"), None, Some("ant")]);
+    let mut chunk = Chunk::default();
+    let mut windows: BTreeMap<(i64, &str), Delta> = BTreeMap::new();
+    let mut accounts: BTreeMap<(&str, &str), (u64, i64)> = BTreeMap::new();
+    let mut random = 7_u64;
+    for index in 0..200 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let pick = |bits: u32, below: usize| (random >> bits) as usize % below;
+        let (key, source) = (keys[pick(33, 3)], sources[pick(40, 3)]);
+        let (timestamp_ms, value) = (pick(20, 5000) as i64, pick(45, 2001) as i64 - 1000);
+        let (id, place) = (&*format!("event-{index}"), Place::default());
+        chunk.push(Event { id, key, timestamp_ms, value, source, producer_version: None, place });
+        let window = windows.entry((timestamp_ms / 1000, key));
+        window.and_modify(|delta| delta.add(value)).or_insert_with(|| Delta::of(value));
+        let (count, last_seen_ms) = accounts.entry((source.unwrap_or("default"), key)).or_default();
+        (*count, *last_seen_ms) = (*count + 1, timestamp_ms.max(*last_seen_ms));
+    }
+    let changes = judge(Settings::new(1000, 5000).unwrap(), &chunk, &[Fact::New; 200]).changes;
+    let found = changes.windows.iter().map(|(id, delta)| ((id.start_ms / 1000, id.key), *delta));
+    assert!(found.eq(windows));
+    let source = |account: &AccountChange<'_>| &*changes.sources[account.source].source;
+    let found = changes.accounts.iter().map(|account| {
+        ((source(account), account.key), (account.counts.accepted, account.last_seen_ms))
+    });
+    assert!(found.eq(accounts));
+}
+
+#[test]
+#[should_panic(expected = "out of bounds")]
+fn an_event_without_a_fact_is_no_event_that_can_be_judged() {
+    judge(settings(), &chunk(&[("a", "k", 1, 1), ("b", "k", 1, 1)]), &[Fact::New]);
 }
