@@ -293,8 +293,8 @@ impl Judge {
     pub fn judge<'c>(&mut self, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
         let mut tally = Tally::new(self.batch, chunk);
         let mut conflict = None;
-        for row in 0..chunk.len() {
-            if let Err(seen) = self.judge_event(row, facts[row], &mut tally) {
+        for (row, fact) in facts[..chunk.len()].iter().enumerate() {
+            if let Err(seen) = self.judge_event(row, *fact, &mut tally) {
                 conflict = Some((row, seen));
                 break;
             }

@@ -240,7 +240,7 @@ fn each_window_and_account_comes_once_in_order_and_adds_up_in_the_order_of_event
 }
 
 #[test]
-#[should_panic(expected = "out of bounds")]
+#[should_panic(expected = "out of range")]
 fn an_event_without_a_fact_is_no_event_that_can_be_judged() {
     judge(settings(), &chunk(&[("a", "k", 1, 1), ("b", "k", 1, 1)]), &[Fact::New]);
 }

@@ -18,8 +18,13 @@ use crate::model::{Answer, Done, Model, Policy, Refusal, Settings, State};
 
 /// A store that is tested, through the library.
 pub enum Real {
-    Sqlite { store: Option<SqliteStore>, path: PathBuf, now_ms: i64, _folder: tempfile::TempDir },
-    Memory(MemoryStore),
+    Sqlite {
+        store: Option<Box<SqliteStore>>,
+        path: PathBuf,
+        now_ms: i64,
+        _folder: tempfile::TempDir,
+    },
+    Memory(Box<MemoryStore>),
 }
 
 const ASKED: Asked<'_> = Asked { by: "a test", reason: None };
@@ -33,17 +38,17 @@ impl Real {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
         let (store, _) = SqliteStore::create(&path, product(settings), options(NOW_MS)).unwrap();
-        Real::Sqlite { store: Some(store), path, now_ms: NOW_MS, _folder: folder }
+        Real::Sqlite { store: Some(Box::new(store)), path, now_ms: NOW_MS, _folder: folder }
     }
 
     pub fn memory(settings: Settings) -> Real {
-        Real::Memory(MemoryStore::new(product(settings), Clock::Fixed(NOW_MS)))
+        Real::Memory(Box::new(MemoryStore::new(product(settings), Clock::Fixed(NOW_MS))))
     }
 
     fn store(&mut self) -> &mut dyn Store {
         match self {
-            Real::Sqlite { store, .. } => store.as_mut().unwrap(),
-            Real::Memory(store) => store,
+            Real::Sqlite { store, .. } => store.as_mut().unwrap().as_mut(),
+            Real::Memory(store) => store.as_mut(),
         }
     }
 
@@ -90,7 +95,7 @@ impl Real {
     pub fn reopen(&mut self) {
         if let Real::Sqlite { store, path, now_ms, .. } = self {
             drop(store.take());
-            *store = Some(SqliteStore::open(path, options(*now_ms)).unwrap());
+            *store = Some(Box::new(SqliteStore::open(path, options(*now_ms)).unwrap()));
         }
     }
 

@@ -105,7 +105,6 @@ pub(super) fn each(
             return Ok(());
         }
     }
-    drop(show);
     for (source, counts) in rest {
         if each(&AccountRow { source, key: None, counts: *counts, last_seen_ms: None }).is_break() {
             break;

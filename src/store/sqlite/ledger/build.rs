@@ -13,6 +13,9 @@ use super::slot_of;
 /// How many ids a part has on average: 8 bytes each, and seldom more than a page of 4 KiB.
 const IDS_PER_PART: u64 = 440;
 
+/// Adds the ids of a range, in any order.
+type Gather<'g> = dyn FnMut(Range<u64>, &mut Vec<Found>) -> rusqlite::Result<()> + 'g;
+
 /// A run in the making.
 #[derive(Debug)]
 pub(super) struct Build {
@@ -50,12 +53,12 @@ impl Build {
     }
 
     /// Makes parts for about so many ids, at least one; says whether these were the last. `gather` is
-    /// asked for the ids of a range, in any order.
+    /// asked range by range.
     pub(super) fn step(
         &mut self,
         connection: &Connection,
         ids: u64,
-        gather: &mut dyn FnMut(Range<u64>, &mut Vec<Found>) -> rusqlite::Result<()>,
+        gather: &mut Gather<'_>,
     ) -> rusqlite::Result<bool> {
         let Facts { parts, new, .. } = self.facts;
         // a part of a small run holds few

@@ -24,7 +24,7 @@ impl Filter {
 
     /// The block of an id. There are fewer than 2^32 blocks, so its upper 32 bits suffice.
     fn block(&self, short: u64) -> usize {
-        ((short >> (SHORT_BITS - 32)) * self.words.len() as u64 >> 32) as usize
+        (((short >> (SHORT_BITS - 32)) * self.words.len() as u64) >> 32) as usize
     }
 
     pub(super) fn add(&mut self, short: u64) {

@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn what_is_taken_away_leaves_the_rest() {
         // many that want the same slots, and growth in between
-        let hash = |n: u64| u128::from(n % 7) << 64 | u128::from(n << 40 | n % 13 | 1 << 30);
+        let hash = |n: u64| u128::from(n % 7) << 64 | u128::from((n << 40) | (n % 13) | (1 << 30));
         let mut tail = Tail::behind(0);
         for count in [10, 400, 3000] {
             (0..count).for_each(|n| assert_eq!(tail.push(hash(n), 0), None, "{n}"));
