@@ -44,6 +44,7 @@ enum State {
 impl<'s> SqliteBatch<'s> {
     /// The batch after those that `head` tells of; the transaction is open.
     pub(super) fn new(store: &'s mut SqliteStore, delivery: Delivery, head: Head) -> Self {
+        store.memory.begin(head.stamp());
         SqliteBatch {
             store,
             delivery,
@@ -251,7 +252,7 @@ impl Batch for SqliteBatch<'_> {
             self.store.memory.distrust();
             return Err(error);
         }
-        self.store.memory.keep(self.begun, head.stamp());
+        self.store.memory.keep(head.stamp());
         self.store.unsynced.wrote();
         Ok(committed)
     }

@@ -57,6 +57,13 @@ impl Memory {
         Memory { sizes, ..Memory::default() }
     }
 
+    /// A batch begins in that state of the store: what is of another one is not to be relied on.
+    pub(super) fn begin(&mut self, at: Stamp) {
+        for known in [&mut self.ledger_at, &mut self.recent_at] {
+            *known = known.filter(|known| *known == at);
+        }
+    }
+
     /// The ledger, as the batch that began with that head has left it.
     pub(super) fn ledger(
         &mut self,
@@ -124,9 +131,9 @@ impl Memory {
     }
 
     /// The batch is in: what it added stays.
-    pub(super) fn keep(&mut self, begun: Stamp, ended: Stamp) {
+    pub(super) fn keep(&mut self, ended: Stamp) {
         for at in [&mut self.ledger_at, &mut self.recent_at] {
-            *at = at.filter(|at| *at == begun).map(|_| ended);
+            *at = at.map(|_| ended);
         }
         self.ledger.keep();
         self.recent.keep();
