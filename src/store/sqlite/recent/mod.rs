@@ -125,9 +125,11 @@ impl Recent {
         Ok(())
     }
 
-    /// How many windows there are, or accounts, if these are more.
+    /// How many windows there are, or accounts, or changes of either that a long batch would have to
+    /// undo: the greatest of these.
     pub(super) fn size(&self) -> usize {
-        self.windows.max(self.accounts.len())
+        let undo = self.undo.len().max(self.undo_accounts.len());
+        self.windows.max(self.accounts.len()).max(undo)
     }
 
     /// How many rows there are.
