@@ -110,8 +110,8 @@ pub(crate) fn ingest<S: Store + ?Sized>(
     delivery: &Delivery,
     chunks: &[&[Ev]],
 ) -> Result<Committed, Stopped> {
-    let settings = store.settings();
-    take_in(store.begin(delivery)?, settings, delivery, chunks)
+    let (settings, chunks) = (store.settings(), looked_at(store, chunks));
+    take_in(store.begin(delivery)?, settings, delivery, &chunks)
 }
 
 /// The same as one of a group, as one chunk.
@@ -120,35 +120,49 @@ pub(crate) fn ingest_unsynced<S: Store + ?Sized>(
     delivery: &Delivery,
     events: &[Ev],
 ) -> Result<Committed, Stopped> {
-    let settings = store.settings();
-    take_in(store.begin_unsynced(delivery)?, settings, delivery, &[events])
+    let (settings, chunks) = (store.settings(), looked_at(store, &[events]));
+    take_in(store.begin_unsynced(delivery)?, settings, delivery, &chunks)
+}
+
+/// The chunks, each looked at ahead of the writer.
+fn looked_at<S: Store + ?Sized>(store: &S, chunks: &[&[Ev]]) -> Vec<Chunk> {
+    let (mut scout, mut first_index) = (store.scout(), 0);
+    let one = |events: &&[Ev]| {
+        let mut chunk = Chunk::keyed(store.hash_key());
+        chunk.restart(first_index);
+        events.iter().for_each(|event| chunk.push(event.event()));
+        first_index += events.len() as u64;
+        if let Some(scout) = &mut scout {
+            scout.look(&mut chunk);
+        }
+        chunk
+    };
+    chunks.iter().map(one).collect()
 }
 
 fn take_in(
     begun: Begun<'_>,
     settings: Settings,
     delivery: &Delivery,
-    chunks: &[&[Ev]],
+    chunks: &[Chunk],
 ) -> Result<Committed, Stopped> {
     let mut batch = match begun {
         Begun::Known(committed) => return Ok(committed),
         Begun::Open(batch) => batch,
     };
     let mut judge = Judge::new(settings, batch.number(), &delivery.source);
-    let (mut facts, mut counts, mut first_index) = (Vec::new(), Counts::default(), 0);
-    for events in chunks {
-        let chunk = chunk(first_index, events);
-        batch.facts(&chunk, &mut facts)?;
-        let progress = batch.progress(&judge.sources(&chunk))?;
+    let (mut facts, mut counts) = (Vec::new(), Counts::default());
+    for chunk in chunks {
+        batch.facts(chunk, &mut facts)?;
+        let progress = batch.progress(&judge.sources(chunk))?;
         judge.learn(&progress);
-        let judged = judge.judge(&chunk, &facts);
-        batch.apply(&chunk, &judged.changes)?;
+        let judged = judge.judge(chunk, &facts);
+        batch.apply(chunk, &judged.changes)?;
         if let Some((row, seen)) = judged.conflict {
             let other = Box::new(batch.first_seen(&chunk.event(row), &seen)?);
-            return Err(Stopped::Conflict { event_index: first_index + row as u64, other });
+            return Err(Stopped::Conflict { event_index: chunk.first_index() + row as u64, other });
         }
         counts.add(&judged.changes.counts);
-        first_index += events.len() as u64;
     }
     Ok(batch.commit(&receipt(counts))?)
 }

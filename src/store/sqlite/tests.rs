@@ -41,6 +41,14 @@ impl Files {
         }
     }
 
+    /// Another store on the same file.
+    fn reopen_beside(&self, store: &SqliteStore) -> SqliteStore {
+        let mut other = SqliteStore::open(&store.path, store.options.clone()).unwrap();
+        other.memory = Memory::of_sizes(self.sizes);
+        other.prune_rows = store.prune_rows;
+        other
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

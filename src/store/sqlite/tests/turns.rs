@@ -1,18 +1,107 @@
 //! Several stores on one file that write in turn: what each has in memory is old every time.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::engine::Presence;
 use crate::store::conformance::{Ev, change_presence, deliver, ev, settings};
 
+/// Three processes with a store, one of which is asked at a time.
+struct Turns {
+    stores: Vec<SqliteStore>,
+    turn: Cell<u32>,
+}
+
+impl Turns {
+    /// The next one. Which that is has no order that a history could fall in with.
+    fn next(&self) -> usize {
+        self.turn.set(self.turn.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        (self.turn.get() >> 16) as usize % self.stores.len()
+    }
+
+    fn one(&mut self) -> &mut SqliteStore {
+        let next = self.next();
+        &mut self.stores[next]
+    }
+}
+
+impl Store for Turns {
+    fn settings(&self) -> Settings {
+        self.stores[0].settings
+    }
+
+    fn hash_key(&self) -> HashKey {
+        self.stores[0].hash_key
+    }
+
+    fn scout(&self) -> Option<Box<dyn Scout>> {
+        // mostly that of another than the one that is asked next
+        self.stores[self.next()].scout()
+    }
+
+    fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        self.one().begin(delivery)
+    }
+
+    fn begin_unsynced<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
+        self.one().begin_unsynced(delivery)
+    }
+
+    fn record_refusal(&mut self, refused: &Refused) -> Result<(), Error> {
+        self.one().record_refusal(refused)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.stores.iter_mut().try_for_each(SqliteStore::sync)
+    }
+
+    fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {
+        self.one().prune_paced(what, pace)
+    }
+}
+
+/// Makes such stores.
+struct InTurn(Files);
+
+impl Subject for InTurn {
+    type Store = Turns;
+
+    fn make(&self, settings: Settings) -> Turns {
+        let mut store = self.0.make(settings);
+        store.prune_rows = 2;
+        let another = || self.0.reopen_beside(&store);
+        Turns { stores: vec![another(), another(), store], turn: Cell::new(self.0.made.get()) }
+    }
+
+    fn snapshot(&self, store: &Turns) -> Box<dyn Snapshot> {
+        self.0.snapshot(&store.stores[0])
+    }
+
+    fn reopen(&self, mut store: Turns) -> Turns {
+        let ended = store.next();
+        store.stores[ended] = self.0.reopen_beside(&store.stores[ended]);
+        store
+    }
+
+    fn reopen_at(&self, mut store: Turns, now_ms: i64) -> Turns {
+        store.stores.iter_mut().for_each(|one| one.options.clock = Clock::Fixed(now_ms));
+        self.reopen(store)
+    }
+}
+
+/// So that a merge takes many batches.
+const SLOW: Sizes = Sizes { merge_pace: 1, recent_windows: 9, recent_rows: 20, ..TINY };
+
+#[test]
+fn processes_in_turn_agree_with_the_model() {
+    agree_with_the_model(&InTurn(Files { sizes: TINY, ..Files::new() }), 10);
+    agree_with_the_model(&InTurn(Files { sizes: SLOW, ..Files::new() }), 10);
+}
+
 /// Stores on one file.
 fn on_one_file(files: &Files, count: usize) -> Vec<SqliteStore> {
     let first = files.make(settings());
-    let path = first.path.clone();
-    let more = (1..count).map(|_| {
-        let mut store = SqliteStore::open(&path, options()).unwrap();
-        store.memory = Memory::of_sizes(files.sizes);
-        store
-    });
+    let more: Vec<_> = (1..count).map(|_| files.reopen_beside(&first)).collect();
     std::iter::once(first).chain(more).collect()
 }
 
