@@ -106,13 +106,17 @@ impl Round {
         })
     }
 
-    /// What became of files; how many left the inbox.
+    /// What became of files; how many left the inbox. A trouble with one of them is told once all
+    /// of them are: what became of those behind it is known, too.
     fn judge(&mut self, verdicts: Vec<(Entry, Verdict)>) -> Result<usize, Trouble> {
-        let mut left = 0;
+        let (mut left, mut trouble) = (0, None);
         for (entry, verdict) in verdicts {
-            left += self.judged(&entry, verdict)?;
+            match self.judged(&entry, verdict) {
+                Ok(one) => left += one,
+                Err(found) => drop(trouble.get_or_insert(found)),
+            }
         }
-        Ok(left)
+        trouble.map_or(Ok(left), Err)
     }
 
     /// What became of one file; 1 when it left the inbox.
