@@ -39,8 +39,7 @@ pub struct Point {
     pub rounds_measured: usize,
     /// One round, with the start and the end of the daemon.
     pub round_seconds: f64,
-    /// What each event of a round costs, without the start and the end of the daemon: those are
-    /// taken from `restart`.
+    /// What an event of a round costs, its part of the start and the end of the daemon included.
     pub nanoseconds_per_event: f64,
     /// Written to the disk for each event in these rounds.
     pub disk_write_bytes_per_event: f64,
@@ -135,14 +134,12 @@ impl Grower<'_> {
             |figure: fn(&Usage) -> f64| last.iter().map(|(_, usage)| figure(usage)).sum::<f64>();
         let seconds = sum(|usage| usage.seconds);
         let in_rounds: u64 = last.iter().map(|(events, _)| events).sum();
-        let more_events = in_rounds as f64 - measured as f64 * self.plan.batch_size as f64;
-        let more_seconds = seconds - measured as f64 * restart.seconds;
         Ok(Point {
             events,
             ids,
             rounds_measured: measured,
             round_seconds: seconds / measured as f64,
-            nanoseconds_per_event: more_seconds * 1e9 / more_events,
+            nanoseconds_per_event: seconds * 1e9 / in_rounds as f64,
             disk_write_bytes_per_event: sum(|usage| usage.disk_write_bytes as f64)
                 / in_rounds as f64,
             peak_memory_bytes: last.iter().map(|(_, u)| u.peak_memory_bytes).max().unwrap_or(0),

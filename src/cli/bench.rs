@@ -21,10 +21,13 @@ pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
     let unwritten = |path: &Path, error: &io::Error| {
         Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
     };
-    // made now: what takes minutes to measure must not be lost for want of a place
-    let output = command.output.as_deref().map(|path| match File::create(path) {
-        Ok(file) => Ok((path, file)),
-        Err(error) => Err(unwritten(path, &error)),
+    // opened now: what takes minutes to measure must not be lost for want of a place; what is there
+    // stays until there is a result
+    let output = command.output.as_deref().map(|path| {
+        match File::options().write(true).create(true).truncate(false).open(path) {
+            Ok(file) => Ok((path, file)),
+            Err(error) => Err(unwritten(path, &error)),
+        }
     });
     let output = output.transpose()?;
     // so that the temporary folder is removed however it ends
@@ -51,7 +54,9 @@ pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
             .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
     };
     if let Some((path, mut file)) = output {
-        writeln!(file, "{}", json()?).map_err(|error| unwritten(path, &error))?;
+        let text = json()?;
+        let written = file.set_len(0).and_then(|()| writeln!(file, "{text}"));
+        written.map_err(|error| unwritten(path, &error))?;
     }
     let mut out = results();
     match at.json {
