@@ -10,7 +10,9 @@ mod build;
 mod cursor;
 mod filter;
 mod forget;
+mod merge;
 mod old;
+mod remembered;
 mod row;
 mod run;
 mod scout;
@@ -24,13 +26,15 @@ use rusqlite::{Connection, params};
 use crate::engine::{Fact, Seen};
 use crate::event::{Chunk, HashKey};
 use crate::refusal::Other;
-use crate::store::{EventRef, RememberedRow, Scout};
+use crate::store::Scout;
 
 use super::memory::Sizes;
 use build::Build;
 use cursor::Cursor;
 pub(super) use forget::{Walk, forget_some};
+use merge::Merging;
 pub(super) use old::take_over;
+pub(super) use remembered::remembered;
 use row::{Entries, Entry, RowWriter};
 use run::{New, Run};
 use scout::{Filters, Hint, Shared};
@@ -77,64 +81,6 @@ pub(super) struct Ledger {
     new: Vec<(u64, u32)>,
     maybe: Vec<(u64, u32)>,
     asked: Vec<(u32, Place)>,
-}
-
-/// A merge that is under way.
-#[derive(Debug)]
-struct Merging {
-    merged: Vec<run::Facts>,
-    build: Build,
-}
-
-impl Merging {
-    /// Begins with the oldest runs of the first level, if there are enough. Those of the second are
-    /// merged no more: it would cost more than it saves to ask fewer filters.
-    fn begin(
-        connection: &Connection,
-        runs: &[Arc<Run>],
-        sizes: &Sizes,
-    ) -> rusqlite::Result<Option<Merging>> {
-        let enough = sizes.merged_runs;
-        let of_first = runs.iter().map(|run| run.facts).filter(|run| run.new.level == 1);
-        let merged: Vec<run::Facts> = of_first.take(enough).collect();
-        let [first, .., last] = &merged[..] else { return Ok(None) };
-        let (from, to) = (first.new.from, last.new.to);
-        if merged.len() < enough || to - from > run::MAX_ENTRIES {
-            return Ok(None);
-        }
-        let new = New {
-            level: 2,
-            from,
-            to,
-            ids: merged.iter().map(|run| run.new.ids).sum(),
-            least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
-        };
-        Ok(Some(Merging { build: Build::begin(connection, new)?, merged }))
-    }
-
-    /// Goes on with what was begun; none when one of the runs that it is made of is gone.
-    fn resume(
-        connection: &Connection,
-        begun: run::Facts,
-        runs: &[Arc<Run>],
-    ) -> rusqlite::Result<Option<Merging>> {
-        let within = begun.new.from..begun.new.to;
-        let merged = runs.iter().map(|run| run.facts).filter(|run| within.contains(&run.new.from));
-        let merged: Vec<run::Facts> = merged.collect();
-        let (Some(first), Some(last)) = (merged.first(), merged.last()) else { return Ok(None) };
-        let ids: u64 = merged.iter().map(|run| run.new.ids).sum();
-        if (first.new.from, last.new.to, ids) != (begun.new.from, begun.new.to, begun.new.ids) {
-            return Ok(None);
-        }
-        Ok(Some(Merging { build: Build::resume(connection, begun)?, merged }))
-    }
-
-    fn step(&mut self, connection: &Connection, ids: u64) -> rusqlite::Result<bool> {
-        let (merged, from) = (&self.merged, self.merged[0].new.from);
-        self.build.step(connection, ids, &mut |range, found| {
-            merged.iter().try_for_each(|run| run.ids_in(connection, range.clone(), from, found))
-        })
-    }
 }
 
 /// Where an id may be; the last that came first.
@@ -247,7 +193,7 @@ impl Ledger {
         let mut cursor = Cursor::new(connection)?;
         for places in self.asked.chunk_by(|one, other| one.0 == other.0) {
             let row = places[0].0 as usize;
-            let hash = kept(chunk.id_hash_under(row, key));
+            let hash = self.hashes[row];
             let seen = |entry: &Entry<'_>| {
                 Fact::Seen(Seen {
                     batch: entry.batch,
@@ -345,30 +291,29 @@ impl Ledger {
         let mut insert = connection
             .prepare_cached("INSERT INTO ledger_entries (first, entries) VALUES (?1, ?2)")?;
         let mut hits = self.hits.iter().peekable();
-        for (number, row) in rows.iter().enumerate() {
-            if number.is_multiple_of(AT_ONCE) {
-                let next = rows[number..].iter().take(AT_ONCE);
-                self.hashes.clear();
-                self.hashes.extend(next.map(|row| kept(chunk.id_hash_under(*row, key))));
-                self.tail.warm(&self.hashes);
+        for rows in rows.chunks(AT_ONCE) {
+            self.hashes.clear();
+            self.hashes.extend(rows.iter().map(|row| kept(chunk.id_hash_under(*row, key))));
+            self.tail.warm(&self.hashes);
+            for (row, hash) in rows.iter().zip(&self.hashes) {
+                let hash = *hash;
+                let entry = Entry {
+                    hash,
+                    batch,
+                    event_index: chunk.first_index() + *row as u64,
+                    timestamp_ms: chunk.timestamp_ms(*row),
+                    value: chunk.value(*row),
+                    key: chunk.key(chunk.key_slot(*row)),
+                };
+                if !writer.has_room_for(&entry) {
+                    insert.execute(params![first, writer.take()])?;
+                    first = self.tail.next();
+                }
+                writer.push(&entry);
+                while hits.next_if(|(hit, _)| hit < row).is_some() {}
+                again.extend(hits.next_if(|(hit, _)| hit == row).map(|(_, at)| (*at, hash)));
+                again.extend(self.tail.push(hash, entry.timestamp_ms).map(|at| (at, hash)));
             }
-            let hash = kept(chunk.id_hash_under(*row, key));
-            let entry = Entry {
-                hash,
-                batch,
-                event_index: chunk.first_index() + *row as u64,
-                timestamp_ms: chunk.timestamp_ms(*row),
-                value: chunk.value(*row),
-                key: chunk.key(chunk.key_slot(*row)),
-            };
-            if !writer.has_room_for(&entry) {
-                insert.execute(params![first, writer.take()])?;
-                first = self.tail.next();
-            }
-            writer.push(&entry);
-            while hits.next_if(|(hit, _)| hit < row).is_some() {}
-            again.extend(hits.next_if(|(hit, _)| hit == row).map(|(_, at)| (*at, hash)));
-            again.extend(self.tail.push(hash, entry.timestamp_ms).map(|at| (at, hash)));
         }
         if writer.count() > 0 {
             insert.execute(params![first, writer.take()])?;
@@ -438,11 +383,7 @@ impl Ledger {
             self.merging = Some(merging);
             return Ok(());
         }
-        let Merging { merged, build } = merging;
-        let made = build.end(connection)?;
-        for facts in &merged {
-            run::remove(connection, facts)?;
-        }
+        let (merged, made) = merging.end(connection)?;
         self.runs.retain(|run| !merged.contains(&run.facts));
         let place = self.runs.partition_point(|run| run.facts.new.from < made.facts.new.from);
         self.made.push(made.facts.run);
@@ -510,41 +451,6 @@ fn each_row(
         each(row.get(0)?, row.get_ref(1)?.as_blob()?)?;
     }
     Ok(())
-}
-
-/// What is remembered of an id, unless it is older than the horizon, given as the least timestamp
-/// that counts. For readers: nothing is in memory.
-pub(super) fn remembered(
-    connection: &Connection,
-    id_hash: u128,
-    oldest_ms: i64,
-) -> rusqlite::Result<Option<RememberedRow>> {
-    let hash = kept(id_hash);
-    let of = |entry: &Entry<'_>| RememberedRow {
-        event: EventRef { batch: entry.batch, event_index: entry.event_index },
-        key: Some(entry.key.to_owned()),
-        timestamp_ms: entry.timestamp_ms,
-        value: Some(entry.value),
-    };
-    let mut found = None;
-    let runs = run::list(connection)?;
-    each_row(connection, runs.last().map_or(0, |run| run.new.to), |_, row| {
-        let mut entries = Entries::of(row)?;
-        for _ in 0..entries.count() {
-            let entry = entries.read()?.filter(|entry| entry.hash == hash);
-            found = entry.as_ref().map(of).or(found.take());
-        }
-        Ok(())
-    })?;
-    let mut cursor = Cursor::new(connection)?;
-    for run in runs.iter().rev() {
-        if found.is_some() {
-            break;
-        }
-        let positions = cursor.positions(run, short_of(hash))?;
-        found = find_among(&mut cursor, &positions, hash, of)?;
-    }
-    Ok(found.filter(|row| row.timestamp_ms >= oldest_ms))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::event::{Event, Place as At};
+use crate::store::EventRef;
 
 const KEY: HashKey = HashKey([3; 16]);
 
@@ -223,6 +224,23 @@ fn a_merge_that_ended_early_is_gone_on_with() {
     let lost = first.new.from..first.new.to;
     let ids: Vec<u64> = (0..batch * 20).filter(|id| !lost.contains(id)).collect();
     let chunk = world.chunk(&ids);
+    assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
+}
+
+#[test]
+fn a_run_that_lies_far_off_keeps_no_others_from_being_merged() {
+    let mut world = World::new();
+    (0..20).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false));
+    assert_eq!(world.levels(), [1]);
+    // all that came behind it was forgotten meanwhile
+    let far = world.ledger.next_position() + run::MAX_ENTRIES;
+    world.connection.execute_batch("DELETE FROM ledger_entries WHERE first >= 300").unwrap();
+    world.ledger.load(&world.connection, far).unwrap();
+    world.merged_until = far;
+    (50..300)
+        .for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), true));
+    assert!(world.levels().starts_with(&[1, 2]), "{:?}", world.levels());
+    let chunk = world.chunk(&(1000..6000).collect::<Vec<_>>());
     assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
 }
 
