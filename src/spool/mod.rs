@@ -5,6 +5,7 @@
 //! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
 //! and [`shelve`] it once its fate is durable.
 
+pub mod draft;
 mod folder;
 pub mod lock;
 pub mod name;
@@ -112,7 +113,7 @@ impl Spool {
             // left by a crash in the middle of this
             remove(held, OsStr::new(PROBE)).map_err(at(path))?;
         }
-        shelve::remove_drafts(&failed).map_err(at(&self.failed))?;
+        draft::remove_drafts(&failed).map_err(at(&self.failed))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::openat(&inbox, PROBE, flags, Mode::RUSR | Mode::WUSR) {
             Ok(_) => {}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags};
-
+use super::draft::Reason;
 use super::folder::{self, Facts, Kind};
 use super::ready::{Opened, is_not_that_folder};
 use super::{Entry, Spool, name, remove, scan};
@@ -21,9 +20,6 @@ use crate::refusal::Code;
 
 /// What stands behind the name of a refused file in the name of its reason.
 pub const REASON_SUFFIX: &str = ".error.json";
-
-/// How many reasons can be in the making at once.
-pub const DRAFTS: usize = 128;
 
 /// The most bytes of a left-over reason that are looked at to tell it from a producer's file.
 const REASON_MAX_BYTES: u64 = 1 << 20;
@@ -51,77 +47,6 @@ pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf,
     Ok(placed.path_in(spool.done()))
 }
 
-/// A reason in the making: written, but neither durable nor in its place.
-#[derive(Debug)]
-pub struct Draft {
-    name: OsString,
-    file: File,
-}
-
-/// Writes a reason for a file that is going to be moved to failed. `number` is below [`DRAFTS`],
-/// and tells it from the others of its group: there is one writer.
-///
-/// # Errors
-/// [`ShelveError::Io`] when the disk refuses.
-pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<Draft, ShelveError> {
-    let name = draft_name(number);
-    let write = || {
-        let held = folder::open(spool.failed())?;
-        remove(&held, &name)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o640);
-        let mut file = File::from(rustix::fs::openat(&held, &name, flags, mode)?);
-        if let Err(error) = file.write_all(json) {
-            // leave the room that a full disk may need
-            let _ = remove(&held, &name);
-            return Err(error);
-        }
-        folder::begin_sync(&file);
-        Ok(file)
-    };
-    let written = write();
-    let file = written.map_err(|error| io_at(&spool.failed().join(&name), error))?;
-    Ok(Draft { name, file })
-}
-
-impl Draft {
-    /// Makes it durable. With several, draft all of them, then sync all of them, then move the
-    /// first: that is cheaper.
-    ///
-    /// # Errors
-    /// [`ShelveError::Io`] when the disk refuses.
-    pub fn sync(self, spool: &Spool) -> Result<Reason, ShelveError> {
-        match self.file.sync_data() {
-            Ok(()) => Ok(Reason { draft: self.name }),
-            Err(error) => {
-                let path = spool.failed().join(&self.name);
-                remove_draft(spool, &self.name);
-                Err(io_at(&path, error))
-            }
-        }
-    }
-}
-
-/// A reason that is durable, and not in its place.
-#[derive(Debug)]
-pub struct Reason {
-    draft: OsString,
-}
-
-fn remove_draft(spool: &Spool, name: &OsStr) {
-    // leave the room that a full disk may need; what stays is removed at the next start
-    let _ = folder::open(spool.failed()).and_then(|held| remove(held, name));
-}
-
-fn draft_name(number: usize) -> OsString {
-    format!(".windowflow-reason-{number}.tmp").into()
-}
-
-/// Removes the drafts that a crash has left.
-pub(super) fn remove_drafts(failed: &OwnedFd) -> io::Result<()> {
-    (0..DRAFTS).try_for_each(|number| remove(failed, &draft_name(number)))
-}
-
 /// Moves a refused file to failed and answers where it is. Its reason, `NAME.error.json`, is there
 /// before it. `opened` is none for what was never opened: a link, or a file that we may not read.
 ///
@@ -135,7 +60,7 @@ pub fn to_failed(
 ) -> Result<PathBuf, ShelveError> {
     let moved = move_to_failed(spool, entry, opened, &reason.draft);
     if moved.is_err() {
-        remove_draft(spool, &reason.draft);
+        reason.remove(spool);
     }
     moved
 }
@@ -350,7 +275,7 @@ fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
     })
 }
 
-fn io_at(path: &Path, error: io::Error) -> ShelveError {
+pub(super) fn io_at(path: &Path, error: io::Error) -> ShelveError {
     ShelveError::Io(path.to_owned(), error)
 }
 

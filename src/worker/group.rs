@@ -10,13 +10,14 @@ use super::{ASK_AGAIN, Fate, Reach, Trouble, Unfinished, Verdict, Watched, Worke
 use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step};
 use crate::spool::Entry;
+use crate::spool::draft::{self, Draft, Reason};
 use crate::spool::ready::{OpenError, Opened};
-use crate::spool::shelve::{self, Draft, Reason, ShelveError};
+use crate::spool::shelve::{self, ShelveError};
 use crate::store::{self, Committed, Delivery};
 
 /// What bounds a group: its files, their bytes, and the time since it began. What is in and not
 /// durable can be seen in reports already, so that should not last.
-const GROUP_FILES: usize = shelve::DRAFTS;
+const GROUP_FILES: usize = draft::DRAFTS;
 const GROUP_BYTES: u64 = 32 << 20;
 const GROUP_TIME: Duration = Duration::from_millis(100);
 
@@ -277,7 +278,7 @@ impl Worker {
     fn keep_reasons(&self, group: &[Taken]) -> Vec<Option<Result<Reason, ShelveError>>> {
         let draft = |(number, taken): (usize, &Taken)| match &taken.so_far {
             Ok(Fate::Refused(refused)) => {
-                Some(shelve::draft_reason(&self.spool, number, &reason(refused)))
+                Some(draft::draft_reason(&self.spool, number, &reason(refused)))
             }
             _ => None,
         };

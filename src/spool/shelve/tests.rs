@@ -5,6 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::super::ready::open_entry;
 use super::super::tests::{is_ordinary_user, names, new_spool};
+use std::io::Write;
+
 use super::*;
 
 const REASON: &[u8] = br#"{"code": "bad_json", "message": "no"}"#;
@@ -16,7 +18,12 @@ fn to_failed(
     opened: Option<&Opened>,
     reason: &[u8],
 ) -> Result<PathBuf, ShelveError> {
-    super::to_failed(spool, entry, opened, draft_reason(spool, 0, reason)?.sync(spool)?)
+    super::to_failed(
+        spool,
+        entry,
+        opened,
+        crate::spool::draft::draft_reason(spool, 0, reason)?.sync(spool)?,
+    )
 }
 
 fn entry(name: impl AsRef<OsStr>) -> Entry {
@@ -261,7 +268,7 @@ fn a_reason_whose_file_never_followed_is_written_over_but_no_file_is() {
     let reason = spool.failed().join("a.error.json");
     // a crash after the reason, with a draft of the next one
     fs::write(&reason, br#"{"code": "empty", "message": "before"}"#).unwrap();
-    fs::write(spool.failed().join(draft_name(0)), "half").unwrap();
+    fs::write(spool.failed().join(crate::spool::draft::draft_name(0)), "half").unwrap();
     assert!(list_failed(&spool).unwrap().is_empty());
     assert_eq!(fail(&spool, &a, "1"), spool.failed().join("a"));
     assert_eq!(fs::read(&reason).unwrap(), REASON);

@@ -6,8 +6,7 @@ use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::WindowId;
 use crate::engine::{Changes, Counts};
 use crate::event::Chunk;
-use crate::refusal::Code;
-use crate::store::{Begun, Error, Overflowing, Refused, Span, Store};
+use crate::store::{Begun, Error, Overflowing, Span, Store};
 
 pub(super) fn an_overflow_names_every_window(subject: &impl Subject) {
     let mut store = subject.make(settings());
@@ -155,15 +154,7 @@ pub(super) fn a_forgotten_id_is_recorded_again(subject: &impl Subject) {
 pub(super) fn refusals_are_counted(subject: &impl Subject) {
     let mut store = subject.make(settings());
     let committed = deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
-    let refused = Refused {
-        file: "bad.json".to_owned(),
-        source: "default".to_owned(),
-        sha256: None,
-        bytes: Some(3),
-        refused_at_ms: NOW_MS,
-        code: Code::BadJson,
-        message: "no".to_owned(),
-    };
+    let refused = refused();
     store.record_refusal(&refused).unwrap();
     store.record_refusal(&refused).unwrap();
     let store = subject.reopen(store);

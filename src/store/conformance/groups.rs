@@ -1,21 +1,8 @@
 //! Batches that are synced together: each whole by itself, none durable before all are.
 
 use super::world::*;
-use crate::refusal::Code;
 use crate::store::failing::{FailingStore, Failure};
-use crate::store::{Begun, Error, Refused, Store};
-
-fn refused() -> Refused {
-    Refused {
-        file: "bad.json".to_owned(),
-        source: "default".to_owned(),
-        sha256: None,
-        bytes: Some(3),
-        refused_at_ms: NOW_MS,
-        code: Code::BadJson,
-        message: "no".to_owned(),
-    }
-}
+use crate::store::{Begun, Error, Store};
 
 fn events(number: u64) -> [Ev; 2] {
     // the second one comes in every batch

@@ -16,7 +16,8 @@ pub(crate) use accounts::assert_they_add_up;
 pub(crate) use acts::{apply_late, change_presence, discard, release};
 pub(crate) use differential::agree_with_the_model;
 pub(crate) use world::{
-    Dump, Ev, NOW_MS, Stopped, Subject, deliver, delivery, ev, ingest, ingest_unsynced, settings,
+    Dump, Ev, NOW_MS, Stopped, Subject, deliver, delivery, ev, ingest, ingest_unsynced, refused,
+    settings,
 };
 
 /// Runs every case on stores that the subject makes.

@@ -5,8 +5,7 @@ use super::progress::advance;
 use super::world::*;
 use crate::engine::Presence;
 use crate::engine::settings::{LatePolicy, LateRule};
-use crate::refusal::Code;
-use crate::store::{Pruned, Refused, Retention, Store};
+use crate::store::{Pruned, Retention, Store};
 
 const ALL: Retention = Retention {
     ledger: true,
@@ -141,15 +140,7 @@ pub(super) fn old_notes_go(subject: &impl Subject) {
     deliver(&mut store, 1, &[ev("a", "k", NOW_MS + 100_001, 1)]);
     discard(&mut store, 2, |_| true).unwrap();
     change_presence(&mut store, 3, &["s", "t", "u", "v"], Presence::Declared).unwrap();
-    let refused = Refused {
-        file: "bad.json".to_owned(),
-        source: "default".to_owned(),
-        sha256: None,
-        bytes: Some(3),
-        refused_at_ms: NOW_MS,
-        code: Code::BadJson,
-        message: "no".to_owned(),
-    };
+    let refused = refused();
     for _ in 0..5 {
         store.record_refusal(&refused).unwrap();
     }

@@ -7,10 +7,10 @@ use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
 use crate::engine::{Counts, Judge};
 use crate::event::{Chunk, DEFAULT_SOURCE, Event, Place};
-use crate::refusal::Other;
+use crate::refusal::{Code, Other};
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, PresenceRow, Receipt, ReceiptRow,
-    RevisionRow, Snapshot, SourceRow, Span, Store, Summary,
+    Refused, RevisionRow, Snapshot, SourceRow, Span, Store, Summary,
 };
 
 /// What makes stores of one kind.
@@ -357,4 +357,17 @@ pub(crate) fn late(snapshot: &dyn Snapshot, span: Span, most: usize) -> Vec<Late
 
 fn go_on(more: bool) -> ControlFlow<()> {
     if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+/// A refused batch, to be kept.
+pub(crate) fn refused() -> Refused {
+    Refused {
+        file: "bad.json".to_owned(),
+        source: "default".to_owned(),
+        sha256: None,
+        bytes: Some(3),
+        refused_at_ms: NOW_MS,
+        code: Code::BadJson,
+        message: "no".to_owned(),
+    }
 }

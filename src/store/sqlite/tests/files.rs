@@ -6,8 +6,9 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::*;
-use crate::refusal::Code;
-use crate::store::conformance::{Dump, Ev, Stopped, deliver, delivery, ev, ingest, settings};
+use crate::store::conformance::{
+    Dump, Ev, Stopped, deliver, delivery, ev, ingest, refused, settings,
+};
 use crate::store::{Begun, Committed};
 
 fn raw(path: &Path) -> Connection {
@@ -229,15 +230,7 @@ fn a_commit_that_fails_is_unknown_until_the_store_is_asked() {
     let failed = ingest(&mut store, &delivery(1), &[&[ev("a", "k", 1, 1)]]);
     assert!(matches!(failed, Err(Stopped::Store(Error::Unknown(_)))), "{failed:?}");
     assert!(store.in_doubt && store.connection.is_none());
-    let refused = Refused {
-        file: "f".to_owned(),
-        source: "default".to_owned(),
-        sha256: None,
-        bytes: None,
-        refused_at_ms: 7,
-        code: Code::Empty,
-        message: "empty".to_owned(),
-    };
+    let refused = refused();
     let failed = store.record_refusal(&refused);
     assert!(matches!(failed, Err(Error::Unknown(_))), "{failed:?}");
     raw(&path).execute_batch("DROP TRIGGER trip_a; DROP TRIGGER trip_b").unwrap();

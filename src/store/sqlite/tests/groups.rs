@@ -1,21 +1,8 @@
 //! Commits that are synced together: what is known of them when the connection is lost before.
 
 use super::*;
-use crate::refusal::Code;
 use crate::store::Begun;
-use crate::store::conformance::{deliver, delivery, ev, ingest_unsynced, settings};
-
-fn refused() -> Refused {
-    Refused {
-        file: "f".to_owned(),
-        source: "default".to_owned(),
-        sha256: None,
-        bytes: None,
-        refused_at_ms: 7,
-        code: Code::Empty,
-        message: "empty".to_owned(),
-    }
-}
+use crate::store::conformance::{deliver, delivery, ev, ingest_unsynced, refused, settings};
 
 /// A number that a pragma answers.
 fn pragma(store: &SqliteStore, name: &str) -> i64 {
