@@ -1,0 +1,33 @@
+//! The fault campaign: every fault that the promises are to outlive, tried and counted.
+//!
+//! `cargo test` runs it with small figures; `cargo campaign` with those of a soak. It ends with one
+//! table: faults tried, violations, and the seeds that bring a failure back.
+
+#![expect(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "tests: a panic is a finding, and nothing here is reached from elsewhere"
+)]
+
+mod board;
+mod dice;
+mod plan;
+mod row;
+mod rows;
+mod run;
+#[path = "../suite/world.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match plan::read().and_then(|plan| run::all(&plan)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(text) => {
+            board::say(&format!("campaign: {text}\n"));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a row of the table is: a fault, a promise, and what is tried.
+
+use crate::dice::Dice;
+
+/// A row of the table.
+pub struct Row {
+    /// Its number, which never changes.
+    pub number: u32,
+    /// What goes wrong.
+    pub fault: &'static str,
+    /// What has to hold all the same.
+    pub promise: &'static str,
+    /// How many attempts are made with `cargo test`, and in a soak.
+    pub figures: Figures,
+    /// How many attempts may run at once.
+    pub lanes: usize,
+    /// Makes what every attempt needs, once.
+    pub begin: fn(&Scale) -> Result<Box<dyn Trial>, Unable>,
+}
+
+/// How many attempts: fewer where the trial itself knows fewer.
+pub struct Figures {
+    /// With `cargo test`: the whole table has to end within minutes.
+    pub quick: u64,
+    /// In a soak.
+    pub soak: u64,
+}
+
+/// How large it may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// As part of `cargo test`.
+    Quick,
+    /// For hours.
+    Soak,
+}
+
+/// Why a row cannot be tried here.
+pub struct Unable(pub String);
+
+/// What is tried again and again. A panic in it counts as a violation, and so does an error.
+pub trait Trial: Sync {
+    /// How many different attempts there are; none: as many as one likes.
+    fn attempts(&self) -> Option<u64> {
+        None
+    }
+
+    /// One attempt: `n` counts up from 0, the dice are its own.
+    ///
+    /// # Errors
+    /// What was found that must not be.
+    fn attempt(&self, n: u64, dice: Dice) -> Result<Tried, String>;
+}
+
+/// What an attempt came to, when nothing was violated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// The fault struck.
+    Struck,
+    /// It was too late or found nothing to strike: it proves little.
+    Missed,
+}
