@@ -1,5 +1,7 @@
 //! One store that grows: what an event costs when a hundred times as many ids are remembered. The
 //! files are written round by round and removed again, so that the disk holds one round at a time.
+//! Rounds become larger as the store does: a start reads what the store has to have in memory, and
+//! is measured by itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +12,16 @@ use super::drain::Bed;
 use super::workload::Generator;
 use super::{Error, Plan, Usage, Watch, at, file_name, going_on};
 
-/// A round holds no more events than this.
-const ROUND_EVENTS: u64 = 1_000_000;
+/// The first round holds no more events than this, and is the first point.
+const FIRST_EVENTS: u64 = 1_000_000;
 
-/// How many rounds one figure is taken over at most, and at most half of those behind it: merges in
-/// the store fall on some rounds and not on others.
-const ROUNDS_MEASURED: usize = 10;
+/// Over how many events one figure is taken at most, in whole rounds, and over no more than half of
+/// those behind it: merges in the store fall on some rounds and not on others.
+const EVENTS_MEASURED: u64 = 10_000_000;
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
-    /// How many events come in one run of the daemon.
-    pub round_events: u64,
     /// At each size.
     pub points: Vec<Point>,
     /// The cost of an event at the last point, over that at the first.
@@ -35,7 +35,9 @@ pub struct Point {
     pub events: u64,
     /// How many ids the store remembered.
     pub ids: u64,
-    /// Over how many of the last rounds the next two figures are the mean.
+    /// How many events came in one run of the daemon before it, at most.
+    pub round_events: u64,
+    /// Over how many of the last rounds the next figures are the mean.
     pub rounds_measured: usize,
     /// One round, with the start and the end of the daemon.
     pub round_seconds: f64,
@@ -63,7 +65,6 @@ struct Grower<'p> {
 }
 
 pub(super) fn run(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Growth, Error> {
-    let (round_events, points) = schedule(plan.events, plan.batch_size);
     let mut grower = Grower {
         plan,
         generator: Generator::new(plan.workload()),
@@ -73,30 +74,44 @@ pub(super) fn run(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<G
     };
     let mut reached: Vec<Point> = Vec::new();
     let mut rounds: Vec<(u64, Usage)> = Vec::new();
-    for point in points {
+    for (point, round) in schedule(plan.events, plan.batch_size) {
         while grower.generator.events() < point {
-            let events = round_events.min(point - grower.generator.events());
+            let events = round.min(point - grower.generator.events());
             rounds.push((events, grower.round(events, watch)?));
         }
-        reached.push(grower.point(&rounds, watch)?);
+        reached.push(grower.point(round, &rounds, watch)?);
     }
     let cost = |point: Option<&Point>| point.map_or(f64::NAN, |point| point.nanoseconds_per_event);
     let cost_ratio = cost(reached.last()) / cost(reached.first());
-    Ok(Growth { round_events, points: reached, cost_ratio })
+    Ok(Growth { points: reached, cost_ratio })
 }
 
-/// How many events a round holds, in whole files, and where it is measured: after one, ten, a
-/// hundred rounds, and at the end.
-fn schedule(events: u64, batch_size: u64) -> (u64, Vec<u64>) {
-    let round = ROUND_EVENTS.min(events.div_ceil(10)).next_multiple_of(batch_size);
+/// Where it is measured, and how many events a round before that holds, in whole files: after one
+/// round, after ten and a hundred times as much, and at the end. A round holds a tenth of what there
+/// is at the next point.
+fn schedule(events: u64, batch_size: u64) -> Vec<(u64, u64)> {
+    let mut round = FIRST_EVENTS.min(events.div_ceil(10)).next_multiple_of(batch_size);
     let mut points = Vec::new();
     let mut point = round;
     while point < events {
-        points.push(point);
+        points.push((point, round));
+        round = point;
         point = point.saturating_mul(10);
     }
-    points.push(events);
-    (round, points)
+    points.push((events, round));
+    points
+}
+
+/// Of so many rounds the last ones that a figure is taken over.
+fn measured(rounds: &[(u64, Usage)]) -> &[(u64, Usage)] {
+    let most = EVENTS_MEASURED.min(rounds.iter().map(|(events, _)| events).sum::<u64>() / 2);
+    let mut events = 0;
+    let fits = |round: &&(u64, Usage)| {
+        events += round.0;
+        events <= most
+    };
+    let many = rounds.iter().rev().take_while(fits).count().max(1);
+    &rounds[rounds.len() - many..]
 }
 
 impl Grower<'_> {
@@ -122,14 +137,18 @@ impl Grower<'_> {
     }
 
     /// Measures where it has come to: by the rounds behind it, and by one more file.
-    fn point(&mut self, rounds: &[(u64, Usage)], watch: &mut Watch<'_>) -> Result<Point, Error> {
+    fn point(
+        &mut self,
+        round_events: u64,
+        rounds: &[(u64, Usage)],
+        watch: &mut Watch<'_>,
+    ) -> Result<Point, Error> {
         let (events, expected) = (self.generator.events(), self.generator.state());
         let ids = expected.accepted + expected.late;
         let store_bytes = self.bed.store_bytes()?;
         let restart = self.round(self.plan.batch_size, watch)?;
         self.bed.check(&self.generator.state(), &format!("{events} events"))?;
-        let measured = ROUNDS_MEASURED.min(rounds.len().div_ceil(2));
-        let last = &rounds[rounds.len() - measured..];
+        let last = measured(rounds);
         let sum =
             |figure: fn(&Usage) -> f64| last.iter().map(|(_, usage)| figure(usage)).sum::<f64>();
         let seconds = sum(|usage| usage.seconds);
@@ -137,8 +156,9 @@ impl Grower<'_> {
         Ok(Point {
             events,
             ids,
-            rounds_measured: measured,
-            round_seconds: seconds / measured as f64,
+            round_events,
+            rounds_measured: last.len(),
+            round_seconds: seconds / last.len() as f64,
             nanoseconds_per_event: seconds * 1e9 / in_rounds as f64,
             disk_write_bytes_per_event: sum(|usage| usage.disk_write_bytes as f64)
                 / in_rounds as f64,
@@ -159,13 +179,28 @@ mod tests {
         let million = 1_000_000;
         assert_eq!(
             schedule(100 * million, 2_500),
-            (million, vec![million, 10 * million, 100 * million])
+            [(million, million), (10 * million, million), (100 * million, 10 * million)]
         );
         assert_eq!(
             schedule(30 * million, 2_500),
-            (million, vec![million, 10 * million, 30 * million])
+            [(million, million), (10 * million, million), (30 * million, 10 * million)]
         );
-        assert_eq!(schedule(4_000, 50), (400, vec![400, 4_000]));
-        assert_eq!(schedule(40, 50), (50, vec![40]), "less than a file");
+        assert_eq!(schedule(4_000, 50), [(400, 400), (4_000, 400)]);
+        assert_eq!(schedule(40, 50), [(40, 50)], "less than a file");
+    }
+
+    #[test]
+    fn a_figure_is_taken_over_the_last_rounds() {
+        let million = 1_000_000;
+        let of = |rounds: &[u64]| -> usize {
+            let rounds: Vec<_> =
+                rounds.iter().map(|round| (round * million, Usage::default())).collect();
+            measured(&rounds).len()
+        };
+        assert_eq!(of(&[1]), 1);
+        assert_eq!(of(&[1; 10]), 5);
+        assert_eq!(of(&[1; 40]), 10);
+        assert_eq!(of(&[1, 1, 10]), 1, "a round is never cut");
+        assert_eq!(of(&[1, 10, 10]), 1);
     }
 }
