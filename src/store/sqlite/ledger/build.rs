@@ -85,7 +85,7 @@ impl Build {
             .execute(params![run, new.level])?;
         connection
             .prepare_cached("INSERT INTO ledger_filters (run, bits) VALUES (?1, ?2)")?
-            .execute(params![run, self.filter.to_bytes()])?;
+            .execute(params![run, self.filter.bytes()])?;
         Ok(Run { facts: self.facts, filter: self.filter })
     }
 }

@@ -8,51 +8,64 @@ const BITS_PER_ID: u64 = 20;
 /// The words of a block: one line of the processor's cache. Each id sets one bit in each of them.
 const WORDS: usize = 8;
 
+/// A block in bytes.
+const BLOCK_BYTES: usize = WORDS * 8;
+
 /// A Bloom filter in blocks. Blocks lie in the order of the ids, so that ids that are asked for in
-/// order go through it from front to back.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// order go through it from front to back. Words have their lowest byte first, as they are stored.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Filter {
-    words: Vec<[u64; WORDS]>,
+    bytes: Vec<u8>,
+}
+
+/// The block of an id among so many. There are fewer than 2^32, so its upper 32 bits suffice.
+fn block_of(short: u64, blocks: usize) -> usize {
+    (((short >> (SHORT_BITS - 32)) * blocks as u64) >> 32) as usize
+}
+
+fn word(block: &[u8; BLOCK_BYTES], place: usize) -> u64 {
+    u64::from_le_bytes(block.as_chunks::<8>().0[place])
 }
 
 impl Filter {
     /// An empty one for so many ids.
     pub(super) fn for_ids(ids: u64) -> Filter {
-        let blocks = (ids * BITS_PER_ID).div_ceil(WORDS as u64 * 64).max(1);
-        Filter { words: vec![[0; WORDS]; blocks as usize] }
+        let blocks = (ids * BITS_PER_ID).div_ceil(BLOCK_BYTES as u64 * 8).max(1);
+        Filter { bytes: vec![0; blocks as usize * BLOCK_BYTES] }
     }
 
-    /// The block of an id. There are fewer than 2^32 blocks, so its upper 32 bits suffice.
-    fn block(&self, short: u64) -> usize {
-        (((short >> (SHORT_BITS - 32)) * self.words.len() as u64) >> 32) as usize
+    fn blocks(&self) -> &[[u8; BLOCK_BYTES]] {
+        self.bytes.as_chunks().0
     }
 
     pub(super) fn add(&mut self, short: u64) {
-        let block = self.block(short);
+        let (blocks, _) = self.bytes.as_chunks_mut::<BLOCK_BYTES>();
+        let block = &mut blocks[block_of(short, blocks.len())];
         let bits = spread(short);
-        for (place, word) in self.words[block].iter_mut().enumerate() {
-            *word |= bit(bits, place);
+        for (place, word) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *word = (u64::from_le_bytes(*word) | bit(bits, place)).to_le_bytes();
         }
     }
 
     /// Whether it may have been added; a no is certain.
     pub(super) fn may_hold(&self, short: u64) -> bool {
-        let bits = spread(short);
-        let block = &self.words[self.block(short)];
-        (0..WORDS).all(|place| block[place] & bit(bits, place) != 0)
+        let (bits, blocks) = (spread(short), self.blocks());
+        let block = &blocks[block_of(short, blocks.len())];
+        (0..WORDS).all(|place| word(block, place) & bit(bits, place) != 0)
     }
 
     /// Adds to `found` those of the ids that may have been added. Ids come with something of the
     /// caller's.
     pub(super) fn select(&self, ids: &[(u64, u32)], found: &mut Vec<(u64, u32)>) {
+        let blocks = self.blocks();
         let begun = found.len();
         found.resize(begun + ids.len(), (0, 0));
         let mut next = begun;
         // without a branch, so that the processor can wait for many blocks at once; two words rule
         // out nine ids in ten
         for id in ids {
-            let (bits, block) = (spread(id.0), &self.words[self.block(id.0)]);
-            let has = |place: usize| block[place] >> ((bits >> (6 * place + 16)) & 63) & 1;
+            let (bits, block) = (spread(id.0), &blocks[block_of(id.0, blocks.len())]);
+            let has = |place: usize| word(block, place) >> ((bits >> (6 * place + 16)) & 63) & 1;
             found[next] = *id;
             next += (has(0) & has(1)) as usize;
         }
@@ -67,21 +80,15 @@ impl Filter {
         }
     }
 
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        self.words.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect()
+    /// What of it is stored.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// None when these are not the bytes of a filter.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Filter> {
-        let (blocks, rest) = bytes.as_chunks::<{ WORDS * 8 }>();
-        let words = blocks
-            .iter()
-            .map(|block| {
-                let (words, _) = block.as_chunks::<8>();
-                std::array::from_fn(|place| u64::from_le_bytes(words[place]))
-            })
-            .collect::<Vec<_>>();
-        (rest.is_empty() && !words.is_empty()).then_some(Filter { words })
+        let is_whole = !bytes.is_empty() && bytes.len().is_multiple_of(BLOCK_BYTES);
+        is_whole.then(|| Filter { bytes: bytes.to_vec() })
     }
 }
 
@@ -119,15 +126,15 @@ mod tests {
         assert_eq!(found, [(0, 9)].into_iter().chain(expected).collect::<Vec<_>>());
         let wrong = shorts(ids..3 * ids).filter(|short| filter.may_hold(*short)).count();
         assert!(wrong < 100, "{wrong} of {} are not told apart", 2 * ids);
-        assert!(filter.to_bytes().len() as u32 <= ids * 5 / 2 + 64);
+        assert!(filter.bytes().len() as u32 <= ids * 5 / 2 + 64);
     }
 
     #[test]
     fn it_comes_back_from_its_bytes() {
         let mut filter = Filter::for_ids(500);
         shorts(0..500).for_each(|short| filter.add(short));
-        assert_eq!(Filter::from_bytes(&filter.to_bytes()), Some(filter));
-        assert_eq!(Filter::from_bytes(&[0; 63]), None);
-        assert_eq!(Filter::from_bytes(&[]), None);
+        assert_eq!(Filter::from_bytes(filter.bytes()), Some(filter));
+        assert!(Filter::from_bytes(&[0; 63]).is_none());
+        assert!(Filter::from_bytes(&[]).is_none());
     }
 }
