@@ -39,13 +39,13 @@ pub(crate) fn measure(criterion: &mut Criterion) {
     ];
     for (name, mut chunk) in asked {
         group.bench_function(name, |bencher| bencher.iter(|| facts(&mut store, &chunk)));
-        scout.look(&mut chunk);
+        scout.look(&mut [&mut chunk]);
         let name = format!("{name}, looked at ahead");
         group.bench_function(name, |bencher| bencher.iter(|| facts(&mut store, &chunk)));
     }
     let mut ahead = chunk(new.iter().take(COUNT), key);
     group.bench_function("look at a chunk ahead", |bencher| {
-        bencher.iter(|| scout.look(&mut ahead));
+        bencher.iter(|| scout.look(&mut [&mut ahead]));
     });
 
     // runs so small that many are made and merged while this is measured

@@ -92,11 +92,14 @@ pub trait Store {
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error>;
 }
 
-/// Finds out about the ids of a chunk what can be found out without the store, and leaves it in the
-/// chunk as a hint: whoever writes has less to do then. Nothing depends on it.
+/// Finds out about the ids of chunks what can be found out ahead of who writes, and leaves it in
+/// them as a hint: whoever writes has less to do then. Nothing depends on it.
 pub trait Scout: Send {
-    /// Looks at a chunk that is full.
-    fn look(&mut self, chunk: &mut Chunk);
+    /// How many ids it is best shown at once, in whole chunks, where so many wait: from 1 on.
+    fn ids_at_once(&self) -> usize;
+
+    /// Looks at chunks that are full, in the order in which they are to be written.
+    fn look(&mut self, chunks: &mut [&mut Chunk]);
 }
 
 /// Asked between the steps of long work; a break ends it early, and what was done stays so.

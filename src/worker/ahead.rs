@@ -29,7 +29,7 @@ const LARGE_BYTES: usize = 32 << 10;
 const LARGE_WAITING: usize = 4;
 
 /// How many used chunks are kept, to be filled again.
-const SPARE: usize = 8;
+const SPARE: usize = 24;
 
 /// How many files of one chunk, or how many bytes of text, are read before the first of them is
 /// synced, whose bytes are on their way to the disk meanwhile: enough to save most of the waiting,
@@ -119,6 +119,8 @@ impl<'s> Ahead<'s> {
             wanted: Arc::clone(&wanted),
             untold: VecDeque::new(),
             untold_bytes: 0,
+            looked_at: 0,
+            parts: Vec::new(),
         };
         let thread = Builder::new().name("reader".to_owned()).spawn_scoped(scope, move || {
             // nobody listens any more: then it is not needed any more
@@ -249,6 +251,10 @@ struct Reader {
     // files of one chunk that are read, not synced, and not told of
     untold: VecDeque<Whole>,
     untold_bytes: usize,
+    // how many of them, from the first on, the scout has looked at
+    looked_at: usize,
+    // parts of a file that the scout has not looked at
+    parts: Vec<Part>,
 }
 
 /// A file that was read to its end.
@@ -305,11 +311,15 @@ impl Reader {
         let Wanted { no_events, nothing } = &*Arc::clone(&self.wanted);
         let is_left = |wanted: &AtomicUsize| wanted.load(Ordering::Relaxed) > number;
         while matches!(part.read, Ok(true)) && !is_left(no_events) && !is_left(nothing) {
-            self.tell_part(part)?;
+            self.parts.push(part);
+            if self.has_many_parts() {
+                self.tell_parts()?;
+            }
             part = self.part(&mut decoder);
         }
         let is_good = matches!(part.read, Ok(false));
-        self.tell_part(part)?;
+        self.parts.push(part);
+        self.tell_parts()?;
         let digest = match is_left(nothing) {
             true => Err(io::ErrorKind::Interrupted.into()),
             false => decoder.digest().and_then(|digest| sync(&file, is_good).map(|()| digest)),
@@ -329,10 +339,40 @@ impl Reader {
             .filter(|chunk| chunk.hash_key() == self.hash_key)
             .unwrap_or_else(|| Chunk::keyed(self.hash_key));
         let read = decoder.read_chunk(&mut chunk);
-        if let Some(scout) = &mut self.scout {
-            scout.look(&mut chunk);
-        }
         Part { chunk, read }
+    }
+
+    fn has_many_parts(&self) -> bool {
+        let chunks = || self.parts.iter().map(|part| &part.chunk);
+        let at_once = self.scout.as_ref().map_or(1, |scout| scout.ids_at_once());
+        chunks().map(Chunk::len).sum::<usize>() >= at_once
+            || chunks().map(Chunk::text_bytes).sum::<usize>() >= AHEAD_BYTES
+    }
+
+    fn tell_parts(&mut self) -> Result<(), Gone> {
+        if let Some(scout) = &mut self.scout {
+            let chunks = self.parts.iter_mut().map(|part| &mut part.chunk);
+            scout.look(&mut chunks.collect::<Vec<_>>());
+        }
+        mem::take(&mut self.parts).into_iter().try_for_each(|part| self.tell_part(part))
+    }
+
+    /// Lets the scout look at as many files that are not told of as it likes.
+    fn look(&mut self) {
+        let Some(scout) = &mut self.scout else { return };
+        let at_once = scout.ids_at_once();
+        let (mut chunks, mut ids) = (Vec::new(), 0);
+        for whole in self.untold.iter_mut().skip(self.looked_at) {
+            if ids >= at_once {
+                break;
+            }
+            self.looked_at += 1;
+            if let Some((part, _)) = &mut whole.read {
+                ids += part.chunk.len();
+                chunks.push(&mut part.chunk);
+            }
+        }
+        scout.look(&mut chunks);
     }
 
     fn tell_all(&mut self) -> Result<(), Gone> {
@@ -343,7 +383,11 @@ impl Reader {
     }
 
     fn tell_first(&mut self) -> Result<(), Gone> {
+        if self.looked_at == 0 {
+            self.look();
+        }
         let Some(Whole { opened, read }) = self.untold.pop_front() else { return Ok(()) };
+        self.looked_at = self.looked_at.saturating_sub(1);
         let file = opened.as_ref().ok().cloned();
         self.tell.send(Told::File(opened))?;
         let (Some(file), Some((part, digest))) = (file, read) else { return Ok(()) };

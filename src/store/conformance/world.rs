@@ -124,20 +124,21 @@ pub(crate) fn ingest_unsynced<S: Store + ?Sized>(
     take_in(store.begin_unsynced(delivery)?, settings, delivery, &chunks)
 }
 
-/// The chunks, each looked at ahead of the writer.
+/// The chunks, looked at ahead of the writer.
 fn looked_at<S: Store + ?Sized>(store: &S, chunks: &[&[Ev]]) -> Vec<Chunk> {
-    let (mut scout, mut first_index) = (store.scout(), 0);
+    let mut first_index = 0;
     let one = |events: &&[Ev]| {
         let mut chunk = Chunk::keyed(store.hash_key());
         chunk.restart(first_index);
         events.iter().for_each(|event| chunk.push(event.event()));
         first_index += events.len() as u64;
-        if let Some(scout) = &mut scout {
-            scout.look(&mut chunk);
-        }
         chunk
     };
-    chunks.iter().map(one).collect()
+    let mut chunks: Vec<Chunk> = chunks.iter().map(one).collect();
+    if let Some(mut scout) = store.scout() {
+        scout.look(&mut chunks.iter_mut().collect::<Vec<_>>());
+    }
+    chunks
 }
 
 fn take_in(

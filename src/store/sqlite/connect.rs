@@ -25,6 +25,9 @@ pub(super) const LOG_BYTES: u64 = 64 << 20;
 /// upper pages of the ledger's tables fit in, for more than a hundred million ids.
 const CACHE_KIB: i64 = 32 * 1024;
 
+/// The same for who only looks up ids: up to 16 MiB.
+const SCOUT_CACHE_KIB: i64 = 16 * 1024;
+
 /// A connection that may write, with the settings found there. The store is brought up to this
 /// version. `wait` is how long others may hold it.
 pub(super) fn writer(
@@ -53,6 +56,15 @@ pub(super) fn reader(path: &Path, options: &Options, wait: Duration) -> Result<C
     }
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, wait)?;
     schema::identify(&connection, path)?;
+    Ok(connection)
+}
+
+/// A connection that looks up ids ahead of the writer. It waits for nobody.
+pub(super) fn scout(path: &Path, options: &Options) -> Result<Connection, Error> {
+    let connection = reader(path, options, Duration::ZERO)?;
+    connection
+        .pragma_update(None, "cache_size", -SCOUT_CACHE_KIB)
+        .map_err(|error| fault(path, "set it up", &error))?;
     Ok(connection)
 }
 

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::head::{Head, Stamp};
-use super::ledger::Ledger;
+use super::ledger::{self, Ledger};
 use super::recent::Recent;
 use crate::event::HashKey;
 use crate::store::Scout;
@@ -151,8 +151,8 @@ impl Memory {
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey) -> Box<dyn Scout> {
-        self.ledger.scout(key)
+    pub(super) fn scout(&self, key: HashKey, open: ledger::Open) -> Box<dyn Scout> {
+        self.ledger.scout(key, open)
     }
 
     /// Nothing of it can be relied on.

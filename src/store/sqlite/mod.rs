@@ -393,7 +393,9 @@ impl Store for SqliteStore {
     }
 
     fn scout(&self) -> Option<Box<dyn Scout>> {
-        Some(self.memory.scout(self.hash_key))
+        let (path, options) = (self.path.clone(), self.options.clone());
+        let open = move || connect::scout(&path, &options).ok();
+        Some(self.memory.scout(self.hash_key, Box::new(open)))
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

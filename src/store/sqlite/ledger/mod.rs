@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError};
 use rusqlite::{Connection, params};
 
 use crate::engine::{Fact, Seen};
-use crate::event::{Chunk, HashKey};
+use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::Other;
 use crate::store::Scout;
 
@@ -37,7 +37,8 @@ pub(super) use old::take_over;
 pub(super) use remembered::remembered;
 use row::{Entries, Entry, RowWriter};
 use run::{New, Run};
-use scout::{Filters, Hint, Shared};
+pub(super) use scout::Open;
+use scout::{Ahead, Hint, Shared};
 use tail::Tail;
 
 /// For how many ids memory is fetched ahead.
@@ -81,13 +82,28 @@ pub(super) struct Ledger {
     new: Vec<(u64, u32)>,
     maybe: Vec<(u64, u32)>,
     asked: Vec<(u32, Place)>,
+    /// For each run whether it was asked ahead.
+    is_asked: Vec<bool>,
 }
 
 /// Where an id may be; the last that came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Tail(u64),
-    Run(Reverse<usize>),
+    /// With what was found there ahead, if it was: the number of the hit.
+    Run(Reverse<usize>, Option<usize>),
+}
+
+impl Seen {
+    /// What the entry of an id says of an event that has it, too.
+    fn of(entry: &Entry<'_>, event: &Event<'_>) -> Seen {
+        Seen {
+            batch: entry.batch,
+            event_index: entry.event_index,
+            timestamp_ms: entry.timestamp_ms,
+            same_payload: entry.same_payload(event),
+        }
+    }
 }
 
 impl Ledger {
@@ -152,8 +168,8 @@ impl Ledger {
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey) -> Box<dyn Scout> {
-        Box::new(Filters { runs: Arc::clone(&self.shared), key })
+    pub(super) fn scout(&self, key: HashKey, open: Open) -> Box<dyn Scout> {
+        Box::new(Ahead::new(Arc::clone(&self.shared), key, open))
     }
 
     /// What was added since the batch began stays.
@@ -189,19 +205,13 @@ impl Ledger {
     ) -> rusqlite::Result<()> {
         facts.clear();
         facts.resize(chunk.len(), Fact::New);
-        self.ask(chunk, key);
+        let hint = chunk.hint().and_then(|hint| hint.downcast_ref::<Hint>());
+        self.ask(chunk, key, hint);
         let mut cursor = Cursor::new(connection)?;
         for places in self.asked.chunk_by(|one, other| one.0 == other.0) {
             let row = places[0].0 as usize;
             let hash = self.hashes[row];
-            let seen = |entry: &Entry<'_>| {
-                Fact::Seen(Seen {
-                    batch: entry.batch,
-                    event_index: entry.event_index,
-                    timestamp_ms: entry.timestamp_ms,
-                    same_payload: entry.same_payload(&chunk.event(row)),
-                })
-            };
+            let seen = |entry: &Entry<'_>| Fact::Seen(Seen::of(entry, &chunk.event(row)));
             // what is sent again comes in the order in which it came before; an entry that is not
             // forgotten is the only one of its id
             let next = cursor.behind()?;
@@ -213,6 +223,11 @@ impl Ledger {
                 continue;
             }
             for (_, place) in places {
+                if let (Place::Run(_, Some(hit)), Some(hint)) = (place, hint) {
+                    facts[row] = Fact::Seen(hint.hits[*hit].seen);
+                    self.hits.push((row, hint.hits[*hit].position));
+                    break;
+                }
                 let found = self.find_at(&mut cursor, *place, hash, |entry| seen(entry))?;
                 if let Some(fact) = found {
                     facts[row] = fact;
@@ -225,7 +240,7 @@ impl Ledger {
     }
 
     /// Finds out where ids of the chunk may be: by row, and for each the last place first.
-    fn ask(&mut self, chunk: &Chunk, key: HashKey) {
+    fn ask(&mut self, chunk: &Chunk, key: HashKey, hint: Option<&Hint>) {
         self.hits.clear();
         self.new.clear();
         self.asked.clear();
@@ -241,20 +256,28 @@ impl Ledger {
                 }
             }
         }
-        let hint = chunk.hint().and_then(|hint| hint.downcast_ref::<Hint>());
+        self.is_asked.clear();
+        self.is_asked.resize(self.runs.len(), false);
+        if let Some(hint) = hint {
+            let places = hint.places_in(&self.runs);
+            places.iter().flatten().for_each(|place| self.is_asked[*place] = true);
+            // what was found in a run that is gone is found again in the one that took its place
+            let maybe = hint.maybe.iter().map(|(row, run)| (*row, *run, None));
+            let hits = hint.hits.iter().enumerate().map(|(hit, of)| (of.row, of.run, Some(hit)));
+            self.asked.extend(maybe.chain(hits).filter_map(|(row, run, hit)| {
+                places[run].map(|place| (row, Place::Run(Reverse(place), hit)))
+            }));
+        }
         let mut is_sorted = false;
-        for (place, run) in self.runs.iter().enumerate() {
-            let place = Place::Run(Reverse(place));
-            if let Some(rows) = hint.and_then(|hint| hint.rows_for(run)) {
-                self.asked.extend(rows.iter().map(|row| (*row, place)));
-                continue;
-            }
+        for (place, run) in self.runs.iter().enumerate().filter(|(place, _)| !self.is_asked[*place])
+        {
             if !std::mem::replace(&mut is_sorted, true) {
                 // a filter lies in the order of the ids
                 self.new.sort_unstable();
             }
             self.maybe.clear();
             run.filter.select(&self.new, &mut self.maybe);
+            let place = Place::Run(Reverse(place), None);
             self.asked.extend(self.maybe.iter().map(|(_, row)| (*row, place)));
         }
         self.asked.sort_unstable();
@@ -270,7 +293,9 @@ impl Ledger {
     ) -> rusqlite::Result<Option<T>> {
         let positions = match place {
             Place::Tail(position) => vec![position],
-            Place::Run(Reverse(run)) => cursor.positions(&self.runs[run].facts, short_of(hash))?,
+            Place::Run(Reverse(run), _) => {
+                cursor.positions(&self.runs[run].facts, short_of(hash))?
+            }
         };
         find_among(cursor, &positions, hash, of)
     }
@@ -406,7 +431,7 @@ impl Ledger {
         let runs = (0..self.runs.len())
             .rev()
             .filter(|place| self.runs[*place].filter.may_hold(short_of(hash)));
-        for place in tail.chain(runs.map(|place| Place::Run(Reverse(place)))) {
+        for place in tail.chain(runs.map(|place| Place::Run(Reverse(place), None))) {
             let found = self.find_at(&mut cursor, place, hash, |entry| {
                 ((entry.batch, entry.event_index), entry.key.to_owned(), entry.value)
             })?;

@@ -1,6 +1,7 @@
 //! The ledger against a map, with runs so small that all that can happen to them happens.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::*;
 use crate::event::{Event, Place as At};
@@ -22,16 +23,21 @@ fn time_ms(id: u64) -> i64 {
     1_700_000_000_000 + (id % 2000) as i64
 }
 
-fn database() -> Connection {
-    let connection = Connection::open_in_memory().unwrap();
+fn database(path: &Path) -> Connection {
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).unwrap();
+    connection.pragma_update(None, "synchronous", "OFF").unwrap();
     let tables = include_str!("../schema/0003.sql");
     let from = tables.find("-- what came with ids").unwrap();
     connection.execute_batch(&tables[from..]).unwrap();
+    connection.execute_batch("CREATE TABLE store (hash_key BLOB NOT NULL)").unwrap();
+    connection.execute("INSERT INTO store VALUES (?1)", [KEY.0]).unwrap();
     connection
 }
 
 /// A ledger, what it must hold, and how batches go on.
 struct World {
+    folder: tempfile::TempDir,
     connection: Connection,
     ledger: Ledger,
     model: HashMap<u64, (u64, u64)>,
@@ -39,10 +45,30 @@ struct World {
     merged_until: u64,
 }
 
+/// How chunks are looked at ahead of the writer.
+#[derive(Clone, Copy, PartialEq)]
+enum Scouted {
+    Not,
+    /// By the filters only: nothing can be read.
+    Blind,
+    Well,
+}
+
 impl World {
     fn new() -> World {
-        let (connection, ledger) = (database(), Ledger::default());
-        World { connection, ledger, model: HashMap::new(), batch: 0, merged_until: 0 }
+        let folder = tempfile::tempdir().unwrap();
+        let connection = database(&folder.path().join("db"));
+        let (ledger, model) = (Ledger::default(), HashMap::new());
+        World { folder, connection, ledger, model, batch: 0, merged_until: 0 }
+    }
+
+    fn scout(&self, scouted: Scouted) -> Box<dyn Scout> {
+        let path = self.folder.path().join("db");
+        let open = move || match scouted {
+            Scouted::Well => Some(Connection::open(&path).unwrap()),
+            _ => None,
+        };
+        self.ledger.scout(KEY, Box::new(open))
     }
 
     fn chunk(&self, ids: &[u64]) -> Chunk {
@@ -69,14 +95,18 @@ impl World {
     }
 
     /// One batch with those ids; what is known of them beforehand must be what the model knows.
-    fn take(&mut self, ids: &[u64], scouted: bool) {
-        self.batch += 1;
-        self.connection.execute_batch("BEGIN").unwrap();
+    fn take(&mut self, ids: &[u64], scouted: Scouted) {
         let mut chunk = self.chunk(ids);
-        if scouted {
-            self.ledger.scout(KEY).look(&mut chunk);
+        if scouted != Scouted::Not {
+            self.scout(scouted).look(&mut [&mut chunk]);
             assert_eq!(chunk.hint().is_some(), !self.ledger.runs.is_empty());
         }
+        self.take_chunk(chunk, ids);
+    }
+
+    fn take_chunk(&mut self, chunk: Chunk, ids: &[u64]) {
+        self.batch += 1;
+        self.connection.execute_batch("BEGIN").unwrap();
         let facts = self.facts(&chunk);
         let mut rows = Vec::new();
         for (row, (id, fact)) in ids.iter().zip(facts).enumerate() {
@@ -134,7 +164,8 @@ fn every_id_is_found_where_it_is_and_no_other() {
         let mut seen = std::collections::HashSet::new();
         let ids: Vec<u64> =
             fresh.chain(repeats).chain(again).filter(|id| seen.insert(*id)).collect();
-        world.take(&ids, batch % 2 == 0);
+        let scouted = [Scouted::Not, Scouted::Blind, Scouted::Well][batch as usize % 3];
+        world.take(&ids, scouted);
         levels.extend(world.levels());
         if batch % 60 == 59 {
             // another process reads all of it
@@ -158,10 +189,67 @@ fn every_id_is_found_where_it_is_and_no_other() {
     assert_eq!(remembered(&world.connection, KEY.hash("id 5000"), i64::MIN).unwrap(), None);
 }
 
+/// Looked at long ahead: meanwhile runs are made and merged, and ids are forgotten.
+#[test]
+fn what_was_found_ahead_holds_whatever_happens_meanwhile() {
+    let mut world = World::new();
+    let batch = |number: u64| (number * 20..number * 20 + 20).collect::<Vec<_>>();
+    (0..100).for_each(|number| world.take(&batch(number), Scouted::Not));
+    let mut scout = world.scout(Scouted::Well);
+    for round in 0..20_u64 {
+        // repeats of old ones among new ones, in many chunks at once
+        let new = 2000 + round * 1000;
+        let wanted: Vec<Vec<u64>> = (0..40_u64)
+            .map(|number| {
+                let old = (0..10).map(|n| (n * 197 + number * 31 + round * 7) % 2000);
+                let from = new + number * 20;
+                let both: std::collections::BTreeSet<u64> = old.chain(from..from + 20).collect();
+                both.into_iter().collect()
+            })
+            .collect();
+        let mut chunks: Vec<Chunk> = wanted.iter().map(|ids| world.chunk(ids)).collect();
+        scout.look(&mut chunks.iter_mut().collect::<Vec<_>>());
+        let found = |chunk: &Chunk| {
+            chunk.hint().unwrap().downcast_ref::<Hint>().map(|hint| hint.hits.len()).unwrap()
+        };
+        assert!(chunks.iter().map(found).sum::<usize>() > 100, "it finds little ahead");
+        let facts =
+            |world: &World| -> Vec<_> { world.ledger.runs.iter().map(|run| run.facts).collect() };
+        let before = facts(&world);
+        for (chunk, ids) in chunks.into_iter().zip(&wanted) {
+            world.take_chunk(chunk, ids);
+        }
+        assert_ne!(facts(&world), before, "nothing happened meanwhile");
+    }
+}
+
+/// A run that is not committed yet is known to the writer only.
+#[test]
+fn a_run_that_is_not_committed_is_not_looked_into_ahead() {
+    let mut world = World::new();
+    (0..40).for_each(|batch| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Not);
+    });
+    world.connection.execute_batch("BEGIN").unwrap();
+    let fresh = world.chunk(&(5000..5400).collect::<Vec<_>>());
+    world.facts(&fresh);
+    let rows: Vec<usize> = (0..400).collect();
+    world.ledger.record(&world.connection, &fresh, KEY, &rows, 99).unwrap();
+    world.ledger.make_run(&world.connection).unwrap();
+    let mut again = world.chunk(&(5000..5400).collect::<Vec<_>>());
+    world.scout(Scouted::Well).look(&mut [&mut again]);
+    let hint = again.hint().unwrap().downcast_ref::<Hint>().unwrap();
+    assert_eq!((hint.hits.len(), hint.maybe.len() >= 400), (0, true));
+    assert!(world.facts(&again).iter().all(|fact| *fact != Fact::New));
+    world.connection.execute_batch("ROLLBACK").unwrap();
+}
+
 #[test]
 fn what_is_undone_is_not_found_not_even_by_a_filter() {
     let mut world = World::new();
-    (0..10).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false));
+    (0..10).for_each(|batch| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Not)
+    });
     let before = world.ledger.next_position();
     world.connection.execute_batch("BEGIN").unwrap();
     let chunk = world.chunk(&(1000..1200).collect::<Vec<_>>());
@@ -177,7 +265,7 @@ fn what_is_undone_is_not_found_not_even_by_a_filter() {
     let mut mine = std::mem::take(&mut world.ledger);
     world.ledger.load(&world.connection, before).unwrap();
     assert!(world.facts(&chunk).iter().all(|fact| *fact == Fact::New));
-    world.take(&(3000..3200).collect::<Vec<_>>(), true);
+    world.take(&(3000..3200).collect::<Vec<_>>(), Scouted::Well);
     assert_eq!(world.ledger.runs[0].facts, facts);
     mine.load(&world.connection, world.ledger.next_position()).unwrap();
     world.ledger = mine;
@@ -190,7 +278,7 @@ fn a_merge_that_ended_early_is_gone_on_with() {
     let mut world = World::new();
     let mut batch = 0;
     let mut take = |world: &mut World| {
-        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false);
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Not);
         batch += 1;
     };
     while world.ledger.merging.is_none() {
@@ -230,15 +318,18 @@ fn a_merge_that_ended_early_is_gone_on_with() {
 #[test]
 fn a_run_that_lies_far_off_keeps_no_others_from_being_merged() {
     let mut world = World::new();
-    (0..20).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), false));
+    (0..20).for_each(|batch| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Not)
+    });
     assert_eq!(world.levels(), [1]);
     // all that came behind it was forgotten meanwhile
     let far = world.ledger.next_position() + run::MAX_ENTRIES;
     world.connection.execute_batch("DELETE FROM ledger_entries WHERE first >= 300").unwrap();
     world.ledger.load(&world.connection, far).unwrap();
     world.merged_until = far;
-    (50..300)
-        .for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), true));
+    (50..300).for_each(|batch| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Well)
+    });
     assert!(world.levels().starts_with(&[1, 2]), "{:?}", world.levels());
     let chunk = world.chunk(&(1000..6000).collect::<Vec<_>>());
     assert!(world.facts(&chunk).iter().all(|fact| *fact != Fact::New));
@@ -247,7 +338,9 @@ fn a_run_that_lies_far_off_keeps_no_others_from_being_merged() {
 #[test]
 fn forgotten_stretches_go_with_their_runs() {
     let mut world = World::new();
-    (0..80).for_each(|batch| world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), true));
+    (0..80).for_each(|batch| {
+        world.take(&(batch * 20..batch * 20 + 20).collect::<Vec<_>>(), Scouted::Well)
+    });
     let runs = world.ledger.runs.len();
     let (mut walk, mut gone, mut steps) = (Walk::default(), 0, 0);
     while !walk.is_over {
