@@ -1,8 +1,8 @@
 //! Bytes to events, one at a time, within bounds, each fault with its place.
 //!
 //! The first fault in the order of the batch decides, whatever follows it, and neither how the
-//! reader cuts its blocks nor the size of the chunks changes anything. Each of the choices below
-//! is public:
+//! reader cuts its blocks nor the size of the chunks changes anything, but for damaged packing. Each
+//! of the choices below is public:
 //! - A batch is a JSON array of events, or objects of which each begins on a line of its own and
 //!   may go on over several. What else follows an object on its line is `trailing_data`.
 //! - An element that is no object, an event as an array in field order included, is `wrong_type`.
@@ -11,6 +11,8 @@
 //!   the allowed part is reported first, and otherwise `event_too_large`.
 //! - Compressed data that ends too early is `truncated`, like JSON that does: the rest may still
 //!   be on its way. Its faults have no place in the batch, but name the byte of the file.
+//! - How many of the good events before such damage arrive, and near which byte it is said to be, is
+//!   left to the unpacker.
 //! - Damage to compressed data wins over what else is wrong before it, since the one is mostly
 //!   the cause of the other: on a refusal, the rest is unpacked to see whether its checks hold.
 
@@ -123,7 +125,14 @@ impl<R: Read> Decoder<R> {
         Decoder::with_sizes(raw, limits, bytes.clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES), CHUNK_EVENTS)
     }
 
-    fn with_sizes(raw: R, limits: Limits, block_bytes: usize, chunk_events: usize) -> Decoder<R> {
+    /// The same with blocks of `block_bytes` (at least 8) and chunks of at most `chunk_events`
+    /// (at least 1). Nothing but the speed depends on them: for tests, which hold it to that.
+    pub fn with_sizes(
+        raw: R,
+        limits: Limits,
+        block_bytes: usize,
+        chunk_events: usize,
+    ) -> Decoder<R> {
         let structure = Structure::new(raw, limits, block_bytes);
         Decoder { structure, chunk_events, ended: None }
     }

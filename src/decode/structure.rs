@@ -14,14 +14,14 @@ use crate::refusal::{Code, Refusal};
 /// How far a batch is read.
 pub(super) struct Structure<R> {
     frame: Frame<R>,
-    state: State,
+    /// None before anything was read.
+    state: Option<State>,
     events: u64,
     max_event_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    Start,
     /// Behind the `[`.
     ArrayBegun,
     /// Behind an element.
@@ -36,7 +36,7 @@ impl<R: Read> Structure<R> {
     pub(super) fn new(raw: R, limits: Limits, block_bytes: usize) -> Structure<R> {
         Structure {
             frame: Frame::new(raw, &limits, block_bytes),
-            state: State::Start,
+            state: None,
             events: 0,
             max_event_bytes: limits.max_event_bytes,
         }
@@ -68,12 +68,15 @@ impl<R: Read> Structure<R> {
 
     fn step(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
         loop {
-            match (self.state, self.frame.skip_space()?) {
-                (State::Start, _) => self.start()?,
+            let state = match self.state {
+                Some(state) => state,
+                None => self.start()?,
+            };
+            match (state, self.frame.skip_space()?) {
                 (State::ArrayBegun, Some(b']')) => self.end_array(),
                 (State::ArrayBegun, Some(_)) => {
                     self.event("an event or ]", chunk)?;
-                    self.state = State::InArray;
+                    self.state = Some(State::InArray);
                     return Ok(true);
                 }
                 (State::InArray, Some(b']')) => self.end_array(),
@@ -92,7 +95,7 @@ impl<R: Read> Structure<R> {
                 (State::Lines(_) | State::ArrayEnded, None) => return Ok(false),
                 (State::Lines(line), Some(_)) if line < self.frame.place().line => {
                     self.event("an event", chunk)?;
-                    self.state = State::Lines(self.frame.place().line);
+                    self.state = Some(State::Lines(self.frame.place().line));
                     return Ok(true);
                 }
                 (State::Lines(_), Some(_)) => {
@@ -114,18 +117,17 @@ impl<R: Read> Structure<R> {
 
     fn end_array(&mut self) {
         self.frame.advance(1);
-        self.state = State::ArrayEnded;
+        self.state = Some(State::ArrayEnded);
     }
 
     /// Tells what the batch is by its first bytes.
-    fn start(&mut self) -> Result<(), Fault> {
-        if self.frame.place().byte == 0 && self.frame.head(3) == b"\xef\xbb\xbf" {
+    fn start(&mut self) -> Result<State, Fault> {
+        if self.frame.head(3) == b"\xef\xbb\xbf" {
             self.frame.advance(3);
-            self.frame.skip_space()?;
         }
         let place = self.frame.place();
-        let head = self.frame.head(32);
-        if let Some(encoding) = wide_encoding(head) {
+        // before any space is passed over: in a wide text half of it is no space
+        if let Some(encoding) = wide_encoding(self.frame.head(4)) {
             let message = format!(
                 "line {}, column {}: expected UTF-8, found {encoding}",
                 place.line, place.column
@@ -133,29 +135,23 @@ impl<R: Read> Structure<R> {
             let hint = "write the batch as UTF-8; in PowerShell: -Encoding utf8";
             return Err(refused(Refusal::new(Code::NotUtf8, message, hint).at(place)));
         }
-        match head.first() {
+        self.frame.skip_space()?;
+        let place = self.frame.place();
+        let head = self.frame.head(32);
+        let state = match head.first() {
             Some(b'[') => {
                 self.frame.advance(1);
-                self.state = State::ArrayBegun;
-                Ok(())
+                State::ArrayBegun
             }
-            Some(b'{') => {
-                self.state = State::Lines(0);
-                Ok(())
-            }
+            Some(b'{') => State::Lines(0),
             Some(_) if matches!(first_char(head), First::Cut) => {
-                Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)))
+                return Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)));
             }
-            Some(_) => Err(not_a_batch(place, head)),
-            None => Err(refused(Refusal::new(
-                Code::Empty,
-                match place.byte {
-                    0 => "the batch is empty: expected an array of events or one event a line",
-                    _ => "the batch has only white space: expected events",
-                },
-                "empty: did the sender run out of room? a batch of no events is written []",
-            ))),
-        }
+            Some(_) => return Err(not_a_batch(place, head)),
+            None => return Err(empty(place)),
+        };
+        self.state = Some(state);
+        Ok(state)
     }
 
     /// Adds the event that begins here to the chunk, and uses it up.
@@ -281,6 +277,17 @@ const CUT_HINT: &str = "send the whole file again; write it under another name a
 
 fn refused(refusal: Refusal) -> Fault {
     Fault::Refused(Box::new(refusal))
+}
+
+fn empty(place: Place) -> Fault {
+    refused(Refusal::new(
+        Code::Empty,
+        match place.byte {
+            0 => "the batch is empty: expected an array of events or one event a line",
+            _ => "the batch has only white space: expected events",
+        },
+        "empty: did the sender run out of room? a batch of no events is written []",
+    ))
 }
 
 /// What is wrong with an element or a line that doesn't begin with `{`.

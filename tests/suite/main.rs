@@ -12,6 +12,7 @@ mod example;
 mod explain;
 mod faults;
 mod field;
+mod hostile;
 mod idle;
 mod model;
 mod observed;

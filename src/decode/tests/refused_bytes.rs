@@ -63,12 +63,10 @@ fn invalid_utf8_outside_of_events() {
 
 #[test]
 fn wide_encodings_are_named() {
-    let text = format!("[{GOOD}]");
-    let wide = |unit: fn(u32) -> Vec<u8>, mark: bool| {
-        let chars = mark.then_some('\u{feff}').into_iter().chain(text.chars());
-        chars.flat_map(|c| unit(u32::from(c))).collect::<Vec<u8>>()
+    let wide = |unit: fn(u32) -> Vec<u8>, begin: &str| {
+        format!("{begin}[{GOOD}]").chars().flat_map(|c| unit(u32::from(c))).collect::<Vec<u8>>()
     };
-    for mark in [false, true] {
+    for mark in ["", "\u{feff}", " ", "\n"] {
         for (bytes, name, order) in [
             (wide(|c| (c as u16).to_le_bytes().to_vec(), mark), "UTF-16", "little"),
             (wide(|c| (c as u16).to_be_bytes().to_vec(), mark), "UTF-16", "big"),
