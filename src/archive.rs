@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::decode::{Decoder, Fault, Limits};
 use crate::event::{Chunk, Event};
-use crate::spool::Entry;
+use crate::spool::ready::{self, OpenError, Opened};
+use crate::spool::{self, Entry};
 use crate::store::ReceiptRow;
 
 /// From this length on a name may have been cut to make room for its number, in bytes.
@@ -83,11 +83,11 @@ impl Archive {
         let sha256 = receipt.sha256.as_deref().ok_or(Lost::Gone)?;
         let mut lost = Lost::Gone;
         // most lie under their own name: the folder is only listed when one does not
-        if let Some(found) = self.try_path(entry.path_in(&done), sha256, receipt.bytes, &mut lost) {
+        if let Some(found) = self.try_entry(&done, &entry, sha256, receipt.bytes, &mut lost) {
             return Ok(found);
         }
-        for path in self.others(&done, &entry) {
-            if let Some(found) = self.try_path(path, sha256, receipt.bytes, &mut lost) {
+        for other in self.others(&done, &entry) {
+            if let Some(found) = self.try_entry(&done, &other, sha256, receipt.bytes, &mut lost) {
                 return Ok(found);
             }
         }
@@ -123,15 +123,18 @@ impl Archive {
         }
     }
 
-    fn try_path(
+    fn try_entry(
         &mut self,
-        path: PathBuf,
+        done: &Path,
+        entry: &Entry,
         sha256: &str,
         bytes: Option<u64>,
         lost: &mut Lost,
     ) -> Option<Found> {
-        match self.hash(&path, bytes) {
-            Ok(Some((hash, file))) if hash == sha256 => return Some(Found { path, file }),
+        match self.hash(done, entry, bytes) {
+            Ok(Some((hash, file))) if hash == sha256 => {
+                return Some(Found { path: entry.path_in(done), file });
+            }
             Ok(_) => *lost = Lost::Differs,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) if *lost == Lost::Gone => *lost = Lost::Unreadable,
@@ -142,28 +145,34 @@ impl Archive {
 
     /// The hash of a regular file and the file itself, at its beginning; none when its size tells
     /// already that it is another.
-    fn hash(&mut self, path: &Path, bytes: Option<u64>) -> io::Result<Option<(String, File)>> {
-        let mut file = open(path)?;
+    fn hash(
+        &mut self,
+        done: &Path,
+        entry: &Entry,
+        bytes: Option<u64>,
+    ) -> io::Result<Option<(String, File)>> {
+        let mut file = open(done, entry)?;
+        let path = entry.path_in(done);
         if bytes.is_some_and(|bytes| file.metadata().is_ok_and(|meta| meta.len() != bytes)) {
             return Ok(None);
         }
-        if let Some(hash) = self.hashes.get(path) {
+        if let Some(hash) = self.hashes.get(&path) {
             return Ok(Some((hash.clone(), file)));
         }
         let mut hasher = Sha256::new();
         io::copy(&mut file, &mut hasher)?;
         file.rewind()?;
         let hash = format!("{:x}", hasher.finalize());
-        self.hashes.insert(path.to_owned(), hash.clone());
+        self.hashes.insert(path, hash.clone());
         Ok(Some((hash, file)))
     }
 
     /// The files that stand under that name with a number behind it. A folder is listed once.
-    fn others(&mut self, done: &Path, entry: &Entry) -> Vec<PathBuf> {
-        let by_name = self.numbered.entry(entry.folder.clone()).or_insert_with(|| {
-            let folder = entry.path_in(done);
-            numbered(folder.parent().unwrap_or(done)).unwrap_or_default()
-        });
+    fn others(&mut self, done: &Path, entry: &Entry) -> Vec<Entry> {
+        let by_name = self
+            .numbered
+            .entry(entry.folder.clone())
+            .or_insert_with(|| numbered(done, entry.folder.as_deref()).unwrap_or_default());
         let name = entry.name.as_bytes();
         let least = match name.len() {
             LONG_NAME_BYTES.. => name.len() - MAX_SUFFIX_BYTES,
@@ -172,25 +181,24 @@ impl Archive {
         let stems = (least..=name.len()).rev().map(|bytes| &name[..bytes]);
         let names = stems.filter_map(|stem| by_name.get(stem)).flatten();
         let at = |name: &OsString| Entry { folder: entry.folder.clone(), name: name.clone() };
-        names.map(|name| at(name).path_in(done)).collect()
+        names.map(at).collect()
     }
 }
 
 /// Opens a regular file; never a link, and never waiting for a pipe.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::ErrorKind::NotFound.into()),
-    }
+fn open(done: &Path, entry: &Entry) -> io::Result<File> {
+    ready::open_entry(done, entry).map(Opened::into_file).map_err(|error| match error {
+        OpenError::Gone => io::ErrorKind::NotFound.into(),
+        OpenError::Io(error) => error,
+        other => io::Error::other(other),
+    })
 }
 
 /// The names in a folder that end in a dot and a number, by what stands before that.
-fn numbered(folder: &Path) -> io::Result<HashMap<Vec<u8>, Vec<OsString>>> {
+fn numbered(done: &Path, source: Option<&str>) -> io::Result<HashMap<Vec<u8>, Vec<OsString>>> {
     let mut by_name: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
-    for found in fs::read_dir(folder)? {
-        let name = found?.file_name().into_vec();
+    for name in spool::names_in(done, source)? {
+        let name = name.into_vec();
         let dot = name.iter().rposition(|byte| *byte == b'.');
         if let Some(dot) = dot.filter(|dot| is_number(&name[dot + 1..])) {
             by_name.entry(name[..dot].to_vec()).or_default().push(OsString::from_vec(name));
@@ -208,6 +216,7 @@ fn is_number(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read;
 
     use super::*;

@@ -15,14 +15,11 @@ use crate::spool::name::shown;
 use crate::spool::shelve::{self, Failed};
 use crate::spool::{Entry, Spool};
 
-/// How much of a reason is read, in bytes: more than any that is written.
-const MAX_REASON_BYTES: u64 = 1 << 20;
-
 pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
     let spool = existing(at)?;
     let mut by_code: BTreeMap<String, Vec<(Failed, Value)>> = BTreeMap::new();
     for failed in all(&spool)? {
-        let reason = reason(&failed);
+        let reason = reason(&spool, &failed);
         let code = reason["code"].as_str().and_then(Code::from_name);
         let code = code.map_or("without a reason", Code::name).to_owned();
         by_code.entry(code).or_default().push((failed, reason));
@@ -82,14 +79,8 @@ fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
 }
 
 /// The reason beside a failed file; null when there is none, or none that can be read.
-fn reason(failed: &Failed) -> Value {
-    use std::io::Read;
-    let read = |path: &Path| {
-        let mut text = Vec::new();
-        std::fs::File::open(path)?.take(MAX_REASON_BYTES).read_to_end(&mut text)?;
-        std::io::Result::Ok(text)
-    };
-    let text = failed.reason.as_deref().and_then(|path| read(path).ok());
+fn reason(spool: &Spool, failed: &Failed) -> Value {
+    let text = failed.reason.is_some().then(|| shelve::read_reason(spool, failed).ok()).flatten();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(Value::Null)
 }
 

@@ -60,7 +60,12 @@ impl Dumper {
                 // a file system without hard links: a copy does it
                 Err(_) if !dated.exists() => {
                     let copy = self.reports.join(".report.json.tmp");
-                    fs::copy(finished, &copy)?;
+                    match fs::remove_file(&copy) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                    // never over what stands there, nor through a link
+                    io::copy(&mut File::open(finished)?, &mut File::create_new(&copy)?)?;
                     fs::rename(&copy, &dated)?;
                     return Ok(dated);
                 }

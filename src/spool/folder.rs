@@ -155,6 +155,12 @@ pub(super) fn entries(held: impl AsFd) -> io::Result<Dir> {
     Ok(Dir::new(rustix::fs::openat(held, ".", flags, Mode::empty())?)?)
 }
 
+/// Makes what was named, renamed or removed in a held folder durable.
+pub(super) fn sync(held: impl AsFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::fsync(rustix::fs::openat(held, ".", flags, Mode::empty())?)?)
+}
+
 /// Makes the folder `name` in `parent`; says whether it was made, rather than there before.
 pub(super) fn make_sub(parent: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<bool> {
     match rustix::fs::mkdirat(parent, name.as_ref(), Mode::from_raw_mode(FOLDER_MODE)) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sha2::Digest;
 
-use super::folder;
+use super::folder::{self, Facts, Kind};
 
 /// The file in the spool in which the daemon says how it is.
 pub const STATE_FILE: &str = ".windowflow.lock";
@@ -112,14 +112,38 @@ fn is_locked(outcome: Result<(), TryLockError>) -> io::Result<bool> {
 fn open_state(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o640);
-    let state = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
-    if state.metadata()?.len() != BLOCK_BYTES as u64 {
+    let state = options.custom_flags(CAREFUL).open(path).map_err(explain_link)?;
+    let found = Facts::of(&state)?;
+    if found.kind != Kind::File || found.links != 1 {
+        // what is written here must not be written anywhere else
+        return Err(not_ours(match found.kind {
+            Kind::File => "a file that has other names, too",
+            other => other.name(),
+        }));
+    }
+    if found.bytes != BLOCK_BYTES as u64 {
         match state.set_len(0).and_then(|()| state.write_all_at(&sealed(b""), 0)) {
             Err(error) if !is_full(&error) => return Err(error),
             _ => {}
         }
     }
     Ok(state)
+}
+
+/// Neither following a link nor waiting for a pipe.
+const CAREFUL: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+fn not_ours(found: &str) -> io::Error {
+    let text = format!("expected a regular file of our own, found {found}");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+fn explain_link(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ELOOP) => not_ours(Kind::Link.name()),
+        Some(libc::ENXIO) => not_ours(Kind::Socket.name()),
+        _ => error,
+    }
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -164,11 +188,17 @@ pub fn peek(root: &Path) -> io::Result<Peek> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Peek::default()),
         Err(error) => return Err(error),
     };
-    match File::open(root.join(STATE_FILE)) {
-        Ok(state) => Ok(Peek { held, state: read_state(&state)? }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Peek { held, state: None }),
-        Err(error) => Err(error),
-    }
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(CAREFUL).open(root.join(STATE_FILE));
+    let state = match opened.map_err(explain_link) {
+        Ok(state) if Facts::of(&state)?.kind == Kind::File => read_state(&state)?,
+        // nothing was said, or something else has the name
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Peek { held, state })
 }
 
 /// Reads the state again until it is whole; none when there is none, or it never is.
@@ -227,6 +257,7 @@ impl fmt::Display for LockError {
                     io::ErrorKind::ReadOnlyFilesystem => {
                         "mount it writable, or under systemd name the spool in ReadWritePaths="
                     }
+                    io::ErrorKind::InvalidInput => "somebody else put it there: remove it",
                     _ => "the user that runs windowflow must own the spool folder",
                 })
             }

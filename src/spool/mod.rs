@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +34,9 @@ pub use folder::Kind;
 /// The file whose moves prove that moving works. Scans leave it alone for its leading dot.
 const PROBE: &str = ".windowflow-probe";
 
+/// One of the spool's folders, and the folder of a source in it, if that is meant.
+type Place = (PathBuf, Option<String>);
+
 /// Where the folders of one spool are. Clones share the list of folders that are yet to be synced.
 #[derive(Clone, Debug)]
 pub struct Spool {
@@ -42,8 +45,9 @@ pub struct Spool {
     done: PathBuf,
     failed: PathBuf,
     reports: PathBuf,
-    // folders in which names came or went since they were last synced
-    touched: Arc<Mutex<BTreeSet<PathBuf>>>,
+    // folders in which names came or went since they were last synced: one of the above, and the
+    // folder of a source in it
+    touched: Arc<Mutex<BTreeSet<Place>>>,
 }
 
 impl Spool {
@@ -109,13 +113,16 @@ impl Spool {
         };
         let open = |path: &Path| folder::open(path).map_err(at(path));
         let (inbox, done, failed) = (open(&self.inbox)?, open(&self.done)?, open(&self.failed)?);
-        for (held, path) in [(&inbox, &self.inbox), (&done, &self.done), (&failed, &self.failed)] {
+        let folders = [(&inbox, &self.inbox), (&done, &self.done), (&failed, &self.failed)];
+        let name = probe_name(&folders);
+        let probe = name.as_os_str();
+        for (held, path) in folders {
             // left by a crash in the middle of this
-            remove(held, OsStr::new(PROBE)).map_err(at(path))?;
+            remove(held, probe).map_err(at(path))?;
         }
         draft::remove_drafts(&failed).map_err(at(&self.failed))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::openat(&inbox, PROBE, flags, Mode::RUSR | Mode::WUSR) {
+        match rustix::fs::openat(&inbox, probe, flags, Mode::RUSR | Mode::WUSR) {
             Ok(_) => {}
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
                 let inbox = self.inbox.display();
@@ -132,7 +139,6 @@ impl Spool {
         let mut last = (&inbox, &self.inbox);
         let mut outcome = Ok(());
         for (from, from_path, to, to_path) in steps {
-            let probe = OsStr::new(PROBE);
             if let Err(error) = folder::move_free(from.as_fd(), probe, to.as_fd(), probe) {
                 outcome = Err(match error.kind() {
                     io::ErrorKind::CrossesDevices => {
@@ -144,14 +150,36 @@ impl Spool {
             }
             last = (to, to_path);
         }
-        outcome.and(remove(last.0, OsStr::new(PROBE)).map_err(at(last.1)))
+        outcome.and(remove(last.0, probe).map_err(at(last.1)))
     }
 
     /// Notes that names came or went in that folder, for [`shelve::sync_folders`].
     fn touch(&self, base: &Path, source: Option<&str>) {
-        let path = source.map_or_else(|| base.to_owned(), |source| base.join(source));
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        let folder = (base.to_owned(), source.map(str::to_owned));
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
+}
+
+/// The names in one of the spool's folders, or in that of a source in it, which is not followed
+/// should it be a link; in no order.
+///
+/// # Errors
+/// When it is no folder, or cannot be listed.
+pub fn names_in(base: &Path, source: Option<&str>) -> io::Result<Vec<OsString>> {
+    let names = scan::list(&folder::open_source(base, source)?)?;
+    Ok(names.into_iter().map(|(name, _)| name).collect())
+}
+
+/// A name for the probe that can be freed in all of these folders: a producer may have put a folder
+/// under the first, or a file of its own where it alone may remove it.
+fn probe_name(folders: &[(&OwnedFd, &PathBuf)]) -> OsString {
+    let numbered = |number: u32| match number {
+        0 => OsString::from(PROBE),
+        number => format!("{PROBE}.{number}").into(),
+    };
+    let can_be_free = |name: &OsString| folders.iter().all(|(held, _)| remove(held, name).is_ok());
+    // when none can be, the first says why
+    (0..100).map(numbered).find(can_be_free).unwrap_or_else(|| PROBE.into())
 }
 
 /// Removes a file; one that is not there is fine.

@@ -76,6 +76,11 @@ pub(super) fn is_not_that_folder(error: &io::Error) -> bool {
 }
 
 impl Opened {
+    /// The file alone.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// The file, to read from; its position is shared with whoever reads.
     pub fn file(&self) -> &File {
         &self.file

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +20,7 @@ use crate::refusal::Code;
 /// What stands behind the name of a refused file in the name of its reason.
 pub const REASON_SUFFIX: &str = ".error.json";
 
-/// The most bytes of a left-over reason that are looked at to tell it from a producer's file.
+/// The most bytes of a reason that are looked at: more than any that is written.
 const REASON_MAX_BYTES: u64 = 1 << 20;
 
 /// How often a name is looked for when others keep taking the one that was free.
@@ -151,6 +150,21 @@ pub fn list_failed(spool: &Spool) -> io::Result<Vec<Failed>> {
     Ok(failed)
 }
 
+/// What stands in the reason of a refused file: JSON, where nobody else wrote it.
+///
+/// # Errors
+/// When it has none, or it is no regular file or cannot be read.
+pub fn read_reason(spool: &Spool, failed: &Failed) -> io::Result<Vec<u8>> {
+    let held = folder::open_source(spool.failed(), failed.entry.folder.as_deref())?;
+    let reason = folder::open_file(&held, &reason_name(&failed.entry.name))?;
+    if Facts::of(&reason)?.kind != Kind::File {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = Vec::new();
+    reason.take(REASON_MAX_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Lists one folder of failed, and answers the folders in it.
 fn list_failed_in(
     spool: &Spool,
@@ -199,16 +213,18 @@ fn list_failed_in(
 /// When a folder cannot be synced; it is tried again at the next call.
 pub fn sync_folders(spool: &Spool) -> io::Result<()> {
     let take = || spool.touched.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut folders: Vec<PathBuf> = mem::take(&mut *take()).into_iter().collect();
+    let mut folders: Vec<_> = mem::take(&mut *take()).into_iter().collect();
     // where names came before where they went: a file may stand in both places, never in none
-    folders.sort_by_key(|path| path.starts_with(spool.inbox()));
+    folders.sort_by_key(|(base, _)| base == spool.inbox());
     let mut outcome = Ok(());
-    for path in folders {
-        match File::open(&path).and_then(|folder| folder.sync_all()) {
+    for (base, source) in folders {
+        match folder::open_source(&base, source.as_deref()).and_then(folder::sync) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // it went away, or something else took its name: a link is not followed, nor a pipe
+            // waited for
+            Err(error) if is_not_that_folder(&error) => {}
             Err(error) => {
-                take().insert(path);
+                take().insert((base, source));
                 outcome = Err(error);
             }
         }

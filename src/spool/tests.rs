@@ -173,3 +173,16 @@ fn entries_are_shown_safely_and_read_back() {
     assert_eq!(Entry::new(None, "a").source(), DEFAULT_SOURCE);
     assert_eq!(Entry::new(Some("g"), "a").path_in(Path::new("/s")), Path::new("/s/g/a"));
 }
+
+/// A producer may put anything under the name of the probe: a start is not refused for it. Has
+/// failed for a probe with one name only.
+#[test]
+fn what_stands_under_the_name_of_the_probe_is_no_hindrance() {
+    let (dir, spool) = new_spool();
+    for (folder, name) in [(spool.inbox(), PROBE), (spool.done(), ".windowflow-probe.1")] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    Spool::open(&dir.path().join("spool")).unwrap();
+    assert_eq!(names(spool.inbox()), [PROBE]);
+    assert_eq!(names(spool.done()), [".windowflow-probe.1"]);
+}

@@ -1,6 +1,6 @@
 //! Tests of the moves: nothing is overwritten, nothing is lost, and only what was read is moved.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::super::ready::open_entry;
@@ -361,14 +361,37 @@ fn touched_folders_are_synced_once_and_missing_ones_are_no_matter() {
     to_done(&spool, &a, &drop_in(&spool, &a, "1")).unwrap();
     to_done(&spool, &gw, &drop_in(&spool, &gw, "2")).unwrap();
     let clone = spool.clone();
-    let expected = [
-        spool.done().to_owned(),
-        spool.done().join("gw"),
-        spool.inbox().to_owned(),
-        spool.inbox().join("gw"),
-    ];
+    let gw = || Some("gw".to_owned());
+    let (done, inbox) = (spool.done().to_owned(), spool.inbox().to_owned());
+    let expected = [(done.clone(), None), (done, gw()), (inbox.clone(), None), (inbox, gw())];
     assert!(clone.touched.lock().unwrap().iter().eq(expected.iter()));
     fs::remove_dir(spool.inbox().join("gw")).unwrap();
     sync_folders(&spool).unwrap();
     assert!(clone.touched.lock().unwrap().is_empty());
+}
+
+/// The folder of a source that became a pipe or a link since files were moved out of it is neither
+/// waited for nor followed. Has failed, by waiting, for a sync that opened the path.
+#[test]
+fn a_folder_that_became_a_pipe_or_a_link_is_synced_no_more() {
+    let (dir, spool) = new_spool();
+    for (n, becomes) in ["pipe", "link"].into_iter().enumerate() {
+        let a = Entry::new(Some("press"), format!("{n}.json"));
+        to_done(&spool, &a, &drop_in(&spool, &a, "1")).unwrap();
+        let folder = spool.inbox().join("press");
+        fs::remove_dir(&folder).unwrap();
+        match becomes {
+            "pipe" => {
+                let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+                let kind = rustix::fs::FileType::Fifo;
+                rustix::fs::mknodat(rustix::fs::CWD, &folder, kind, mode, 0).unwrap();
+            }
+            _ => symlink(dir.path(), &folder).unwrap(),
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        let synced = spool.clone();
+        std::thread::spawn(move || tell.send(sync_folders(&synced)));
+        told.recv_timeout(std::time::Duration::from_secs(30)).expect(becomes).unwrap();
+        fs::remove_file(&folder).unwrap();
+    }
 }

@@ -3,5 +3,6 @@
 
 mod daemon;
 pub mod judge;
+mod links;
 pub mod slow;
 mod table;
