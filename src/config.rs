@@ -19,6 +19,7 @@ use crate::decode;
 use crate::engine::settings::{
     DEFAULT_MAX_FUTURE_MS, LatePolicy, LateRule, Settings, SettingsError,
 };
+use crate::spool::name::shown_path;
 use crate::spool::scan::Order;
 pub use error::{ConfigError, Problem};
 
@@ -307,7 +308,7 @@ impl Config {
         if let (Some(spool), Some(db)) = (&spool, &db) {
             let folders = WORK_FOLDERS.map(|folder| spool.join(folder));
             if let Some(folder) = folders.iter().find(|folder| db.starts_with(folder)) {
-                let folder = folder.display();
+                let folder = shown_path(folder);
                 let expected = format!("a path outside {folder}, where files are work");
                 top.refuse("db", &expected);
             }

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::spool::name::is_unseen;
+
 /// How long one message may wait for a service manager whose queue is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -181,14 +183,13 @@ fn parse_watchdog(usec: Option<&OsStr>, pid: Option<&OsStr>, own_pid: u32) -> Op
 /// A line feed would end the assignment and start another one (`MAINPID=1`, say), and what comes
 /// from file names may hold anything.
 fn one_line(text: &str) -> Cow<'_, str> {
-    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    if text.len() <= STATUS_MAX_BYTES && !text.contains(breaks) {
+    if text.len() <= STATUS_MAX_BYTES && !text.contains(is_unseen) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(STATUS_MAX_BYTES);
     for c in text.chars() {
         let before = line.len();
-        if breaks(c) {
+        if is_unseen(c) {
             line.extend(c.escape_default());
         } else {
             line.push(c);

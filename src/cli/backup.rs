@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::args::{Backup, Where};
 use super::{Exit, Failure, results};
+use crate::spool::name::shown_path;
 use crate::store::sqlite::SqliteStore;
 
 pub(super) fn run(at: &Where, command: &Backup) -> Result<Exit, Failure> {
@@ -23,11 +24,11 @@ pub(super) fn run(at: &Where, command: &Backup) -> Result<Exit, Failure> {
         let line = json!({"db": db.to_string_lossy(), "backup": command.to.to_string_lossy()});
         writeln!(out, "{line}")?;
     } else {
-        let to = command.to.display();
+        let to = shown_path(&command.to);
         writeln!(
             out,
             "{} copied to {to}; look into it with: windowflow --db {to} report",
-            db.display()
+            shown_path(&db)
         )?;
     }
     out.flush()?;

@@ -11,15 +11,16 @@ use super::args::{Bench, Where};
 use super::{Exit, Failure, results};
 use crate::bench::{self, Error, Ids, Plan};
 use crate::signals::{self, Asked};
+use crate::spool::name::shown_path;
 
 pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
     let plan = plan(command)?;
     if !plan.dir.is_dir() {
-        let text = format!("there is no folder {}: name another with --dir", plan.dir.display());
+        let text = format!("there is no folder {}: name another with --dir", shown_path(&plan.dir));
         return Err(Failure::new(Exit::Missing, text));
     }
     let unwritten = |path: &Path, error: &io::Error| {
-        Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
+        Failure::new(Exit::Failed, format!("cannot write {}: {error}", shown_path(path)))
     };
     // opened now: what takes minutes to measure must not be lost for want of a place; what is there
     // stays until there is a result

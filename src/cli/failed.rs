@@ -11,7 +11,7 @@ use super::args::{Retry, Where};
 use super::{Exit, Failure, complain, results};
 use crate::refusal::Code;
 use crate::report;
-use crate::spool::name::shown;
+use crate::spool::name::{shown, shown_path};
 use crate::spool::shelve::{self, Failed};
 use crate::spool::{Entry, Spool};
 
@@ -65,7 +65,7 @@ fn print(failed: &Failed, reason: &Value, out: &mut dyn Write) -> std::io::Resul
 fn existing(at: &Where) -> Result<Spool, Failure> {
     let spool = Spool::at(&at.spool()?);
     if !spool.failed().is_dir() {
-        let text = format!("there is no folder {}: is it a spool?", spool.failed().display());
+        let text = format!("there is no folder {}: is it a spool?", shown_path(spool.failed()));
         return Err(Failure::new(Exit::Missing, text));
     }
     Ok(spool)
@@ -73,7 +73,7 @@ fn existing(at: &Where) -> Result<Spool, Failure> {
 
 fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
     shelve::list_failed(spool).map_err(|error| {
-        let text = format!("cannot list {}: {error}", spool.failed().display());
+        let text = format!("cannot list {}: {error}", shown_path(spool.failed()));
         Failure::new(Exit::Failed, text)
     })
 }

@@ -8,6 +8,7 @@ use super::args::{Init, Where};
 use super::{Exit, Failure, results};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::report;
+use crate::spool::name::shown_path;
 use crate::store::Store;
 use crate::store::sqlite::{Created, SqliteStore};
 
@@ -22,7 +23,7 @@ pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
         writeln!(out, "{line}")?;
     } else {
         let what = if made { "made" } else { "is there already, with the same settings:" };
-        writeln!(out, "store {} {what} {}", db.display(), store.settings())?;
+        writeln!(out, "store {} {what} {}", shown_path(&db), store.settings())?;
     }
     out.flush()?;
     Ok(Exit::Done)

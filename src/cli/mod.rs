@@ -23,13 +23,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextValue, ErrorKind};
 
 use crate::act;
 use crate::archive::Archive;
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
 use crate::daemon::state::State;
 use crate::exit::Exit;
+use crate::report::{visible, visible_lines};
 use crate::spool::{Spool, lock, name};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
@@ -75,11 +76,17 @@ impl From<io::Error> for Failure {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
-        Err(error) => {
+        Err(mut error) => {
             let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            if !help {
+                // it repeats what was given, whatever that was
+                escape(&mut error);
+                let _ = write!(io::stderr(), "{}", visible_lines(&error.render().to_string()));
+                return ExitCode::from(Exit::Usage as u8);
+            }
             // a closed pipe is no reason to say more
             let _ = error.print();
-            return ExitCode::from(if help { Exit::Done } else { Exit::Usage } as u8);
+            return ExitCode::from(Exit::Done as u8);
         }
     };
     match dispatch(args) {
@@ -90,6 +97,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
             ExitCode::from(failure.exit as u8)
         }
+    }
+}
+
+/// Escapes what was given where the error repeats it, line ends included.
+fn escape(error: &mut clap::Error) {
+    let given = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(given) => Some((kind, visible(given).into_owned())),
+        _ => None,
+    });
+    for (kind, given) in given.collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String(given));
     }
 }
 
@@ -121,7 +139,8 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
 
 /// Says something to the person; that nobody may be listening is no fault.
 pub(crate) fn complain(message: &str) {
-    let _ = writeln!(io::stderr(), "windowflow: {message}");
+    // what came from outside stands escaped in it already, but for paths that the caller named
+    let _ = writeln!(io::stderr(), "windowflow: {}", visible_lines(message));
 }
 
 /// Standard output, buffered: what it cannot write is an error, not a panic.

@@ -10,7 +10,9 @@ use super::args::{Run, Where};
 use super::{Exit, Failure, options, results, store_in};
 use crate::config::WORK_FOLDERS;
 use crate::daemon::{self, Job, Tally};
+use crate::report::visible_lines;
 use crate::signals;
+use crate::spool::name::shown_path;
 
 pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     // first of all: what is sent from here on is not lost and kills nothing
@@ -20,7 +22,7 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     start_log(config.daemon.log.to_level_filter());
     let spool = at.spool()?;
     if !spool.is_dir() {
-        let text = format!("there is no folder {}: make it, then run again", spool.display());
+        let text = format!("there is no folder {}: make it, then run again", shown_path(&spool));
         return Err(Failure::new(Exit::Missing, text));
     }
     let db = at.db.clone().or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
@@ -29,8 +31,8 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {
         let text = format!(
             "the store {} must not lie in {}, where files are work: name another with --db",
-            db.display(),
-            folder.display()
+            shown_path(&db),
+            shown_path(&folder)
         );
         return Err(Failure::new(Exit::Config, text));
     }
@@ -59,7 +61,7 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
 }
 
 fn no_store(db: &Path) -> Failure {
-    let db = db.display();
+    let db = shown_path(db);
     let text = format!(
         "there is no store {db}, and no [window] table in the configuration to make it from; add \
          one, or run: windowflow --db {db} init --window-ms N --lateness-ms N"
@@ -74,7 +76,8 @@ fn start_log(level: LevelFilter) {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(LevelFilter::Trace).parse_default_env();
     builder.format(move |out, record| {
-        let (level, text) = (record.level(), record.args());
+        let (level, text) = (record.level(), record.args().to_string());
+        let text = visible_lines(&text);
         if by_journal {
             let priority = match level {
                 log::Level::Error => 3,

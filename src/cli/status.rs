@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
 use crate::report::{self, Holding, is_all_expired, is_awaited, suspected_unit};
-use crate::spool::name::shown;
+use crate::spool::name::{shown, shown_path};
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Snapshot, SourceRow, Summary};
@@ -22,11 +22,11 @@ const MOST_SILENT_S: i64 = 45;
 pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     let spool = at.spool()?;
     if !spool.is_dir() {
-        let text = format!("there is no folder {}: is the name right?", spool.display());
+        let text = format!("there is no folder {}: is the name right?", shown_path(&spool));
         return Err(Failure::new(Exit::Missing, text));
     }
     let peek = lock::peek(&spool).map_err(|error| {
-        Failure::new(Exit::Missing, format!("cannot look into {}: {error}", spool.display()))
+        Failure::new(Exit::Missing, format!("cannot look into {}: {error}", shown_path(&spool)))
     })?;
     let state = peek.state.as_deref().and_then(|state| serde_json::from_slice(state).ok());
     let db = at.db()?;

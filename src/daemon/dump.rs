@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Clock;
 use crate::report::{self, Filter, Format};
+use crate::spool::name::shown_path;
 use crate::store::sqlite::{Options, SqliteStore};
 
 /// Who writes reports, from snapshots of its own: it never waits for a batch.
@@ -20,7 +21,7 @@ impl Dumper {
     /// Writes one report; its path.
     pub(super) fn dump(&self) -> Result<PathBuf, String> {
         let cannot = |error: io::Error| {
-            format!("cannot write a report into {}: {error}", self.reports.display())
+            format!("cannot write a report into {}: {error}", shown_path(&self.reports))
         };
         let now_ms = Clock::System.now_ms();
         let unfinished = self.reports.join(".latest.json.tmp");

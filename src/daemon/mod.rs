@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::signals::Asked;
 use crate::spool::lock::{Lock, LockError};
+use crate::spool::name::shown_path;
 use crate::spool::{self, Spool};
 use crate::store::sqlite::Options;
 use crate::systemd::Notifier;
@@ -163,7 +164,7 @@ fn not_locked(error: &LockError) -> Stopped {
     let text = format!(
         "another daemon{holder} has the spool {}: stop it first, or give this one a spool of its \
          own",
-        root.display()
+        shown_path(root)
     );
     Stopped::new(Exit::Again, text)
 }
@@ -191,7 +192,7 @@ fn start_dumper(job: &Job, spool: &Spool) -> io::Result<(Sender<()>, Receiver<()
         let _end = end;
         for () in asked {
             match dumper.dump() {
-                Ok(path) => log::info!("report written: {}", path.display()),
+                Ok(path) => log::info!("report written: {}", shown_path(&path)),
                 Err(text) => log::error!("no report: {text}"),
             }
         }

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 pub use accounts::write_accounts;
 pub use filter::{Filter, KeyGlobError};
 pub(crate) use json::settings_json;
-pub use shown::{grouped, shown, utc, visible};
+pub use shown::{grouped, shown, utc, visible, visible_lines};
 
 use crate::engine::totals::Totals;
 use crate::engine::window;

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::{SignedDuration, civil};
 
+pub(super) use crate::spool::name::is_unseen as is_hidden;
+
 /// A name as it stands if that can mistake nobody; else in quotes, with JSON's escapes for what
 /// cannot be seen. So no name can forge a line, a column or another name, and every name can be
 /// told from the way it is shown.
@@ -48,6 +50,15 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The same for a text that may have several lines: their ends stay.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    let is_bad = |c: char| c != '\n' && is_hidden(c);
+    if !text.contains(is_bad) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split('\n').map(visible).collect::<Vec<_>>().join("\n"))
+}
+
 /// The moment in UTC to the millisecond, as `2026-11-29T18:22:35.123Z`; one that is outside the
 /// years -9999 to 9999, which that form can show, is named as such.
 pub fn utc(ms: i64) -> String {
@@ -77,18 +88,6 @@ pub fn grouped(number: impl Into<i128>) -> String {
         text.push(digit);
     }
     text
-}
-
-/// Whether a character cannot be seen, moves the cursor, or turns the direction of its neighbours:
-/// shown as it is, it would let one name pass for another, or for lines that are not there.
-pub(super) fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A character as `\u00ad`, in two halves where JSON needs two.

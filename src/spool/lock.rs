@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use sha2::Digest;
 
 use super::folder::{self, Facts, Kind};
+use super::name::shown_path;
 
 /// The file in the spool in which the daemon says how it is.
 pub const STATE_FILE: &str = ".windowflow.lock";
@@ -245,14 +246,14 @@ impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LockError::Held { root, by } => {
-                write!(f, "another daemon holds the spool {}", root.display())?;
+                write!(f, "another daemon holds the spool {}", shown_path(root))?;
                 if let Some(state) = by {
                     write!(f, " and says of itself {state}")?;
                 }
                 f.write_str("; stop it first, or give this one a spool of its own")
             }
             LockError::Io { path, source } => {
-                write!(f, "cannot lock the spool at {}: {source}; ", path.display())?;
+                write!(f, "cannot lock the spool at {}: {source}; ", shown_path(path))?;
                 f.write_str(match source.kind() {
                     io::ErrorKind::ReadOnlyFilesystem => {
                         "mount it writable, or under systemd name the spool in ReadWritePaths="

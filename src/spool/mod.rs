@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::event::DEFAULT_SOURCE;
+use name::shown_path;
 
 pub use folder::Kind;
 
@@ -125,7 +126,7 @@ impl Spool {
         match rustix::fs::openat(&inbox, probe, flags, Mode::RUSR | Mode::WUSR) {
             Ok(_) => {}
             Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                let inbox = self.inbox.display();
+                let inbox = shown_path(&self.inbox);
                 log::warn!("{inbox} has no room for a probe file: whether moving works is unknown");
                 return Ok(());
             }
@@ -223,7 +224,7 @@ impl fmt::Display for Error {
                 f,
                 "cannot make the spool folder {}: {source}; make it by hand, or give the user that \
                  runs windowflow the right to write above it",
-                path.display()
+                shown_path(path)
             ),
             Error::OtherMount { from, to } => write!(
                 f,
@@ -231,14 +232,14 @@ impl fmt::Display for Error {
                  failed must be plain folders on one file system and, under systemd, below one \
                  single ReadWritePaths= or StateDirectory= entry, since each entry is a mount of \
                  its own",
-                from.display(),
-                to.display()
+                shown_path(from),
+                shown_path(to)
             ),
             Error::Probe { path, source } => write!(
                 f,
                 "cannot make, move or remove a file in {}: {source}; the user that runs windowflow \
                  needs to read, write and search this folder",
-                path.display()
+                shown_path(path)
             ),
         }
     }

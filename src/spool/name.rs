@@ -1,19 +1,11 @@
 //! File names: which are left alone, how any bytes are shown, and which name is free next.
 //! No file is touched here.
 
+use std::path::Path;
+
 /// The endings of names that a producer is still busy with.
 const IGNORED_ENDINGS: [&[u8]; 6] =
     [b".tmp", b".part", b".partial", b".filepart", b".inprogress", b"~"];
-
-/// Characters that print as nothing, or change how the text around them is printed.
-const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
-    '\u{80}'..='\u{9f}',
-    '\u{200b}'..='\u{200f}',
-    '\u{2028}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{e0000}'..='\u{e007f}',
-];
 
 /// Whether a file of that name is left alone: a leading dot, or the ending of a file in the making.
 pub fn is_ignored(name: &[u8]) -> bool {
@@ -23,6 +15,23 @@ pub fn is_ignored(name: &[u8]) -> bool {
 /// Whether the name begins with a dot; folders are left alone for that only.
 pub(super) fn is_hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.')
+}
+
+/// Whether a character cannot be seen, moves the cursor, or turns the direction of its neighbours:
+/// shown as it is, it would let one name pass for another, or for lines that are not there.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The path as it can be shown on any terminal, as [`shown`].
+pub fn shown_path(path: &Path) -> String {
+    shown(path.as_os_str().as_encoded_bytes())
 }
 
 /// The name as it can be shown on any terminal: control characters, what prints as nothing,
@@ -37,7 +46,7 @@ pub fn shown(name: &[u8]) -> String {
                 '\r' => out.push_str("\\r"),
                 '\t' => out.push_str("\\t"),
                 '\0'..='\x1f' | '\x7f' => out.push_str(&format!("\\x{:02x}", u32::from(char))),
-                _ if UNSEEN.iter().any(|range| range.contains(&char)) => {
+                _ if is_unseen(char) => {
                     out.push_str(&format!("\\u{{{:x}}}", u32::from(char)));
                 }
                 _ => out.push(char),

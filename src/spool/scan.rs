@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::FileType;
 
 use super::folder::{self, Facts, Kind};
+use super::name::shown_path;
 use super::still::{Moment, Sight, Verdict};
 use super::{Entry, Spool, name, ready};
 use crate::event::MAX_NAME_BYTES;
@@ -115,7 +116,7 @@ pub struct ScanError {
 
 impl fmt::Display for ScanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, source) = (self.path.display(), &self.source);
+        let (path, source) = (shown_path(&self.path), &self.source);
         write!(f, "inbox unreadable: {path}: {source}; ")?;
         if source.kind() == io::ErrorKind::NotFound {
             f.write_str("make the folder again")

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use super::draft::Reason;
 use super::folder::{self, Facts, Kind};
+use super::name::shown_path;
 use super::ready::{Opened, is_not_that_folder};
 use super::{Entry, Spool, name, remove, scan};
 use crate::refusal::Code;
@@ -270,7 +271,7 @@ impl fmt::Display for ShelveError {
                 f,
                 "cannot move a file at {}: {error}; the user that runs windowflow must be able to \
                  write there, and the disk must have room",
-                path.display()
+                shown_path(path)
             ),
         }
     }

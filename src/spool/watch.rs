@@ -15,6 +15,7 @@ use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Config, ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::folder::{self, Facts, FileId};
+use super::name::shown_path;
 use super::{name, scan};
 
 /// The most hints that wait to be heard.
@@ -289,7 +290,7 @@ fn hint_of(inbox: &Path, event: &Event) -> Option<Hint> {
 }
 
 fn hint_of_inbox(kind: EventKind, inbox: &Path) -> Option<Hint> {
-    let gone = |how| Some(Hint::Dead(format!("the inbox {} was {how}", inbox.display())));
+    let gone = |how| Some(Hint::Dead(format!("the inbox {} was {how}", shown_path(inbox))));
     match kind {
         EventKind::Remove(_) => gone("removed"),
         EventKind::Modify(ModifyKind::Name(RenameMode::From)) => gone("renamed"),
@@ -340,16 +341,16 @@ impl fmt::Display for WatchError {
                 f,
                 "cannot watch {}: the limit of inotify watches is reached, which is not a full \
                  disk; raise it with `sysctl fs.inotify.max_user_watches=524288`",
-                path.display()
+                shown_path(path)
             ),
             WatchError::TooManyInstances(path) => write!(
                 f,
                 "cannot watch {}: too many inotify instances or open files; raise the limit with \
                  `sysctl fs.inotify.max_user_instances=1024`, or that of open files (LimitNOFILE=)",
-                path.display()
+                shown_path(path)
             ),
             WatchError::Io(path, error) => {
-                write!(f, "cannot watch {}: {error}", path.display())
+                write!(f, "cannot watch {}: {error}", shown_path(path))
             }
         }
     }

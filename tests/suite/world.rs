@@ -206,7 +206,8 @@ impl World {
         self.start(command)
     }
 
-    fn start(&self, mut command: Command) -> Daemon<'_> {
+    /// Starts a command of this world as a daemon.
+    pub fn start(&self, mut command: Command) -> Daemon<'_> {
         let log = fs::File::options()
             .create(true)
             .append(true)

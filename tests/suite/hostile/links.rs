@@ -49,7 +49,7 @@ impl Outside {
     }
 
     /// Panics when anything was opened, changed or moved there; begins to watch anew.
-    fn is_untouched(self, world: &World) -> Outside {
+    fn check_untouched(self, world: &World) -> Outside {
         let Outside { folder, touched, _watcher } = self;
         // opened last: what comes before it was told before it
         let end = folder.join("sub/a.json");
@@ -130,7 +130,7 @@ fn nothing_outside_is_reached_through_links() {
         latest.symlink_metadata().is_ok_and(|found| found.is_file())
     });
     daemon.stop();
-    let outside = outside.is_untouched(&world);
+    let outside = outside.check_untouched(&world);
 
     assert_eq!(world.report()["totals"]["accepted"], 2, "{}", world.told());
     let read = |path: &str| fs::read_to_string(spool.join(path)).unwrap();
@@ -153,7 +153,7 @@ fn nothing_outside_is_reached_through_links() {
     }
     world.run(&["retry", "--all"]);
     world.drain();
-    outside.is_untouched(&world);
+    outside.check_untouched(&world);
 }
 
 /// Somebody who can write into the folder of the spool puts something else where the lock is.
@@ -190,8 +190,8 @@ fn what_stands_in_the_place_of_the_lock_is_neither_followed_nor_written_to() {
     world.drain().ok();
 }
 
-/// A name that is now a file, now a link to outside, faster than anybody can look and then open: what
-/// is taken is what was a file. Has failed for an open that followed links.
+/// A name that is now a file, now a link to outside, faster than anybody can look and then open:
+/// what is taken is what was a file. Has failed for an open that followed links.
 #[test]
 fn a_file_that_becomes_a_link_between_looking_and_opening_leads_nowhere() {
     const TAKEN: usize = 100;
@@ -231,7 +231,7 @@ fn a_file_that_becomes_a_link_between_looking_and_opening_leads_nowhere() {
     assert!(daemon.runs() && taken() >= TAKEN, "{}", world.told());
     let _ = fs::remove_file(&name);
     daemon.stop();
-    outside.is_untouched(&world);
+    outside.check_untouched(&world);
     let report = world.report();
     for file in world.names("done") {
         let text = fs::read_to_string(world.spool().join("done").join(&file)).unwrap();
@@ -263,6 +263,6 @@ fn the_folder_of_a_source_that_becomes_something_else_leads_nowhere() {
     world.drop_in("press/last.json", event("last"));
     world.until_drained();
     daemon.stop();
-    outside.is_untouched(&world);
+    outside.check_untouched(&world);
     world.run(&["explain", "--id", "last"]).ok();
 }

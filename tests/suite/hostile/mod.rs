@@ -1,8 +1,10 @@
 //! Hostile input: a table of good, odd and bad batches, each with what becomes of it, through the
-//! decoder and, of each kind some, through the daemon.
+//! decoder and, of each kind some, through the daemon; what stands in the spool in place of files;
+//! and what of all that is said again.
 
 mod daemon;
-pub mod judge;
+mod escapes;
+mod judge;
 mod links;
-pub mod slow;
+mod slow;
 mod table;

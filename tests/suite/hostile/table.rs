@@ -196,8 +196,9 @@ fn packed_it_comes_to_the_same() {
     }
 }
 
-/// Cut off at each byte, a batch is taken only where it ends with an event of lines, and `truncated`
-/// or, before anything stands there, `empty` in every other place. Packed, it is never taken.
+/// Cut off at each byte, a batch is taken only where it ends with an event of lines; it is
+/// `truncated`, or `empty` before anything stands there, in every other place. Packed, it is never
+/// taken.
 #[test]
 fn a_batch_that_is_cut_anywhere_is_seen_to_be_cut() {
     let event = r#"{"id":"é\n😀","key":"k","timestamp_ms":1,"value":-12}"#;
