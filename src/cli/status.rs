@@ -257,6 +257,10 @@ impl Status {
                      ignored by name: {}, not readable or movable for now: {}",
                     state.ready, state.not_ready, state.odd, state.ignored, state.resting,
                 )?;
+                if state.loose > 0 {
+                    let loose = state.loose;
+                    writeln!(out, "rights      {loose} folder(s) others can change: see the log")?;
+                }
                 let how = match state.watching {
                     true => "told of new files by the kernel",
                     false => "looks for new files by the clock: the kernel does not tell of them",

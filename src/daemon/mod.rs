@@ -108,6 +108,9 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         started_at_ms: Clock::System.now_ms(),
         ..State::default()
     };
+    let loose = spool::rights::loose(&spool, &job.db);
+    loose.iter().for_each(|folder| log::warn!("{folder}"));
+    shared.state().loose = loose.len() as u64;
     log::info!(
         "windowflow {}: inbox {}, store {}",
         env!("CARGO_PKG_VERSION"),

@@ -78,6 +78,9 @@ pub struct State {
     pub ignored: u64,
     /// How many files cannot be read at the moment, and are tried again later.
     pub resting: u64,
+    /// How many folders others could change when it started; the log names them.
+    #[serde(default)]
+    pub loose: u64,
     /// How many files it has ingested since it started.
     pub done: u64,
     /// How many it has refused.

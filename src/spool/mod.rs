@@ -10,6 +10,7 @@ mod folder;
 pub mod lock;
 pub mod name;
 pub mod ready;
+pub mod rights;
 pub mod scan;
 pub mod shelve;
 mod still;
