@@ -345,3 +345,37 @@ fn killed_run(call: &str, when: &str, path: Option<&str>) -> Option<bool> {
     assert!(found == model.state, "{when}: {differs}");
     Some(waits && batches == 1)
 }
+
+/// A change of the journal mode whose end nobody looked at gave a store its name without a log.
+#[test]
+fn a_store_whose_making_cannot_be_synced_is_whole_or_not_there() {
+    if !has_tool("strace", "a sync that fails") {
+        return;
+    }
+    let mut failures = 0;
+    for at in 1..20 {
+        let world = World::new();
+        let inject = format!("inject=fsync,fdatasync:error=EIO:when={at}");
+        let calls = ["-e", "trace=?open,openat,fsync,fdatasync", "-e", &inject];
+        let strace = [&["strace", "-f", "-qq", "-o", "trace"], &calls[..]].concat();
+        let command = world.command(&["init", "--window-ms", "1000", "--lateness-ms", "0"]);
+        let ran = under(&strace, command).output().unwrap();
+        let trace = fs::read_to_string(world.root().join("trace")).unwrap();
+        if !trace.contains("INJECTED") {
+            assert!(ran.status.success());
+            break;
+        }
+        if !ran.status.success() {
+            failures += 1;
+            let told = String::from_utf8_lossy(&ran.stderr);
+            assert!(told.contains("disk I/O error") || told.contains("os error 5"), "{told}");
+        }
+        // SQLite does without the sync of a folder; and one that failed may be that of its name
+        assert!(world.db().exists() || !ran.status.success(), "sync {at}: no store");
+        // a power cut would leave that behind, and no program takes such a thing for a store of ours
+        let journal = format!("{}-journal", world.db().display());
+        assert!(!trace.contains(&journal), "sync {at}: it had its name before it had a log");
+        world.init(1000, 0, &[]);
+    }
+    assert!(failures >= 5, "only {failures} syncs failed");
+}

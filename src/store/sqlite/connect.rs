@@ -98,17 +98,38 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), Error> {
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         let limit = i64::try_from(LOG_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
-        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+        keep_log(connection)
     };
     match set() {
-        Ok(mode) if mode == "wal" => Ok(()),
-        Ok(mode) => Err(Error::Misplaced(format!(
-            "{}: the file system does not let SQLite keep a write-ahead log (it answered journal \
-             mode '{mode}'); keep the store on an ordinary local disk (--db)",
-            path.display()
-        ))),
+        Ok(mode) => refuse_other_mode(path, &mode),
         Err(error) => Err(fault(path, "set it up", &error)),
     }
+}
+
+/// Has the store keep a write-ahead log, and answers what mode SQLite says it is in then.
+///
+/// The answer comes before the change is written: only the end of the statement tells whether that
+/// went well.
+pub(super) fn keep_log(connection: &Connection) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let mut answers = statement.query([])?;
+    let mut mode = String::new();
+    while let Some(answer) = answers.next()? {
+        mode = answer.get(0)?;
+    }
+    Ok(mode)
+}
+
+/// Refuses a file system on which there can be no write-ahead log.
+pub(super) fn refuse_other_mode(path: &Path, mode: &str) -> Result<(), Error> {
+    if mode == "wal" {
+        return Ok(());
+    }
+    Err(Error::Misplaced(format!(
+        "{}: the file system does not let SQLite keep a write-ahead log (it answered journal mode \
+         '{mode}'); keep the store on an ordinary local disk (--db)",
+        path.display()
+    )))
 }
 
 /// Makes the next commits of that connection synced ones, or such whose sync comes with that of a

@@ -11,7 +11,7 @@ use crate::engine::settings::Settings;
 use crate::store::Error;
 
 use super::Options;
-use super::connect::open;
+use super::connect::{keep_log, open, refuse_other_mode};
 use super::fault::{fault, folder_of, io_fault};
 use super::place::{refuse_leftovers, refuse_network, sync_folder_of};
 use super::schema;
@@ -29,9 +29,9 @@ pub(super) fn create(path: &Path, settings: &Settings, options: &Options) -> Res
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
         options.busy_timeout,
     )?;
-    let made = schema::make(&connection, settings)
-        .and_then(|()| connection.pragma_update(None, "journal_mode", "WAL"));
-    made.map_err(|error| fault(path, "make it", &error))?;
+    let made = schema::make(&connection, settings).and_then(|()| keep_log(&connection));
+    let mode = made.map_err(|error| fault(path, "make it", &error))?;
+    refuse_other_mode(path, &mode)?;
     connection.close().map_err(|(_, error)| fault(path, "make it", &error))?;
     give_name(temporary, path)
 }
