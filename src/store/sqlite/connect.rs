@@ -1,9 +1,13 @@
 //! Connections to the store's file, all of them by SQLite: a second descriptor on the file, once
 //! closed, would take the locks of every connection in this process with it.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::engine::settings::Settings;
@@ -20,6 +24,9 @@ const CHECKPOINT_PAGES: i64 = 4096;
 /// What the log may grow to before a commit insists on emptying it: 64 MiB. It can stay longer by
 /// what one batch writes, and by what is written while one report or backup is being read.
 pub(super) const LOG_BYTES: u64 = 64 << 20;
+
+/// How much of the log is read at once where it is written again.
+const LOG_BLOCK_BYTES: usize = 1 << 20;
 
 /// Kept in memory of the store's pages: up to 32 MiB, in units of 1024 bytes as SQLite counts them. The
 /// upper pages of the ledger's tables fit in, for more than a hundred million ids.
@@ -164,9 +171,29 @@ pub(super) fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Re
     })
 }
 
+/// Closing that connection does not copy the log into the store.
+///
+/// It would begin with a sync, which goes well after one that failed, although the kernel may have
+/// given up what was to be written. A power cut would find the store half changed and no whole log
+/// to mend it from.
+pub(super) fn leave_log(connection: &Connection) {
+    // it fails only where SQLite does not know the setting, and this one is part of the program
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+}
+
 /// After a commit whose fate was unknown: whatever recovery found of it is written again and
-/// synced, since the kernel may have forgotten what a failed sync left behind.
+/// synced, since the kernel may have forgotten what a failed sync left behind. First the log as it
+/// is: by then it can mend the store, whatever happens while it is copied there.
 pub(super) fn settle(connection: &Connection, path: &Path, wait: Duration) -> Result<(), Error> {
+    let failed =
+        |error: &rusqlite::Error| fault(path, "settle the log after a failed commit", error);
+    connection
+        .busy_timeout(wait)
+        .and_then(|()| connection.execute_batch("BEGIN IMMEDIATE"))
+        .map_err(|error| failed(&error))?;
+    let written = write_log_again(path);
+    connection.execute_batch("ROLLBACK").map_err(|error| failed(&error))?;
+    written.map_err(|error| io_fault(path, "write the log again after a failed commit", &error))?;
     let settled = empty_log(connection, wait).and_then(|emptied| {
         if emptied {
             // begins the new log, so that nothing of the old one can be played back
@@ -183,6 +210,26 @@ pub(super) fn settle(connection: &Connection, path: &Path, wait: Duration) -> Re
              commit; let it end, then try again",
             path.display()
         ))),
-        Err(error) => Err(fault(path, "settle the log after a failed commit", &error)),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Writes each byte of the log over itself and syncs it, while nobody else writes to it. There are
+/// no locks on the log that closing this descriptor could take off.
+fn write_log_again(path: &Path) -> io::Result<()> {
+    let opened = File::options().read(true).write(true).open(with_ending(path, "-wal"));
+    let log = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut block = vec![0; LOG_BLOCK_BYTES];
+    let mut at = 0;
+    loop {
+        let count = log.read_at(&mut block, at)?;
+        if count == 0 {
+            return log.sync_all();
+        }
+        log.write_all_at(&block[..count], at)?;
+        at += count as u64;
     }
 }

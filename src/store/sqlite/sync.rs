@@ -53,7 +53,9 @@ impl Unsynced {
 impl SqliteStore {
     /// Gives the connection up, which undoes what is open in it.
     pub(super) fn close(&mut self) {
-        self.connection = None;
+        if let Some(connection) = self.connection.take() {
+            connect::leave_log(&connection);
+        }
         self.memory.distrust();
         self.unsynced.is_lax = false;
         if mem::take(&mut self.unsynced.pending) {
