@@ -10,8 +10,12 @@
 )]
 
 mod board;
+mod deliveries;
 mod dice;
+mod disk;
+mod judge;
 mod plan;
+mod recording;
 mod row;
 mod rows;
 mod run;

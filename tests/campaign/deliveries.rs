@@ -1,0 +1,178 @@
+//! Files that a producer drops, what a model says that they come to, and what a store says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde_json::json;
+use windowflow::store::sqlite::{Options, SqliteStore};
+use windowflow::store::{Snapshot, Span};
+
+use crate::dice::Dice;
+
+/// The settings of all stores that are filled with these.
+pub const WINDOW_MS: i64 = 1000;
+/// How far the watermark stays behind.
+pub const LATENESS_MS: i64 = 500;
+
+/// A file that is dropped.
+#[derive(Clone, Debug)]
+pub struct Dropped {
+    /// Its name in the inbox, behind the folder of its source where it has one. It is the key of
+    /// all its events, too.
+    pub name: String,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    /// The id, time and value of its events; none where it is to be refused.
+    pub events: Vec<(String, i64, i64)>,
+    /// Whether it counts; otherwise it is to be refused.
+    pub is_good: bool,
+    /// Whether its producer has made it durable before it said so.
+    pub is_synced: bool,
+}
+
+/// What a store comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// By start and key: count, sum, min, max.
+    pub windows: BTreeMap<(i64, String), (i64, i64, i64, i64)>,
+    /// The ids of the late events that are kept, with their keys.
+    pub late: BTreeSet<(String, String)>,
+    /// How far event time has come.
+    pub watermark_ms: i64,
+    /// How many events count.
+    pub accepted: u64,
+}
+
+/// So many files that begin with this number, of which every fifth is refused. The model holds for
+/// them when they are taken in the order of their numbers.
+pub fn some(first: u64, count: u64, dice: &mut Dice) -> Vec<Dropped> {
+    (first..first + count).map(|number| one(number, first, dice)).collect()
+}
+
+fn one(number: u64, first: u64, dice: &mut Dice) -> Dropped {
+    let folder = if number % 3 == 2 { "press/" } else { "" };
+    let name = format!("{folder}{number:04}.ndjson");
+    // the last one before it that counts and is there for certain
+    let other = (first..number).rev().find(|other| is_good(*other) && other % 2 == 0);
+    let id = |number: u64, event: u64| format!("{number}-{event}");
+    let mut events = Vec::new();
+    for event in 0..1 + dice.below(if number.is_multiple_of(7) { 200 } else { 8 }) {
+        // some of them are too late for their window
+        let back_ms = if dice.below(6) == 0 { 2500 } else { dice.below(400) };
+        let ms = 10_000 + (number * 300 + event * 10).saturating_sub(back_ms);
+        events.push((id(number, event), ms as i64, dice.below(1000) as i64 - 300));
+    }
+    let line = |(id, ms, value): &(String, i64, i64), key: &str| {
+        json!({"id": id, "key": key, "timestamp_ms": ms, "value": value}).to_string() + "\n"
+    };
+    let mut text: String = events.iter().map(|event| line(event, &name)).collect();
+    let is_good = is_good(number);
+    if !is_good {
+        match other.filter(|_| number.is_multiple_of(2)) {
+            // contradicts it at its end, or is cut short
+            Some(other) => text += &line(&(id(other, 0), 1, 1), &name),
+            None => text.truncate(text.len() - 3),
+        }
+        events.clear();
+    }
+    let is_synced = number.is_multiple_of(2) || !is_good;
+    Dropped { name, bytes: text.into_bytes(), events, is_good, is_synced }
+}
+
+fn is_good(number: u64) -> bool {
+    !matches!(number % 10, 4 | 7)
+}
+
+/// What these files come to, taken in this order.
+pub fn model<'d>(files: impl Iterator<Item = &'d Dropped>) -> Totals {
+    let mut totals = Totals::default();
+    let mut sources: BTreeMap<&str, i64> = BTreeMap::new();
+    for file in files {
+        let source = file.name.split_once('/').map_or("default", |(source, _)| source);
+        for (id, ms, value) in &file.events {
+            let start_ms = ms.div_euclid(WINDOW_MS) * WINDOW_MS;
+            if start_ms + WINDOW_MS <= totals.watermark_ms {
+                totals.late.insert((id.clone(), file.name.clone()));
+            } else {
+                let new = (0, 0, i64::MAX, i64::MIN);
+                let window = totals.windows.entry((start_ms, file.name.clone())).or_insert(new);
+                let (count, sum, min, max) = *window;
+                *window = (count + 1, sum + value, min.min(*value), max.max(*value));
+                totals.accepted += 1;
+            }
+            let own = sources.entry(source).or_insert(i64::MIN);
+            *own = (*own).max(ms - LATENESS_MS);
+            let least = sources.values().min().copied().unwrap_or_default();
+            totals.watermark_ms = totals.watermark_ms.max(least);
+        }
+    }
+    totals
+}
+
+impl Totals {
+    /// What the store there says.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn of(db: &Path) -> Result<Totals, String> {
+        let said = |error: windowflow::store::Error| error.to_string();
+        let snapshot = SqliteStore::snapshot(db, Options::default()).map_err(said)?;
+        let mut totals = Totals::default();
+        let all = Span::default();
+        let windows = &mut totals.windows;
+        let each_window = &mut |row: &windowflow::store::WindowRow<'_>| {
+            let of = row.totals;
+            windows.insert((row.start_ms, row.key.to_owned()), (of.count, of.sum, of.min, of.max));
+            ControlFlow::Continue(())
+        };
+        snapshot.windows(all, each_window).map_err(said)?;
+        let late = &mut totals.late;
+        let each_late = &mut |row: &windowflow::store::LateRow<'_>| {
+            late.insert((row.id.to_owned(), row.key.to_owned()));
+            ControlFlow::Continue(())
+        };
+        snapshot.late(all, each_late).map_err(said)?;
+        let summary = snapshot.summary().map_err(said)?;
+        totals.watermark_ms = summary.watermark_ms;
+        totals.accepted = summary.counts.accepted;
+        Ok(totals)
+    }
+
+    /// How many events of each key are in, and what they add up to as far as they count.
+    pub fn by_key(&self) -> BTreeMap<&str, (i64, i64)> {
+        let mut keys: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+        for ((_, key), (count, sum, ..)) in &self.windows {
+            let (all, total) = keys.entry(key).or_default();
+            (*all, *total) = (*all + count, *total + sum);
+        }
+        for (_, key) in &self.late {
+            keys.entry(key).or_default().0 += 1;
+        }
+        keys
+    }
+
+    /// What is not as expected, in few words; none when it is.
+    pub fn differs(&self, expected: &Totals) -> Option<String> {
+        if self == expected {
+            return None;
+        }
+        let mut text = format!(
+            "watermark {}, accepted {}, late {}; expected {}, {}, {}",
+            self.watermark_ms,
+            self.accepted,
+            self.late.len(),
+            expected.watermark_ms,
+            expected.accepted,
+            expected.late.len()
+        );
+        let both = self.windows.keys().chain(expected.windows.keys()).collect::<BTreeSet<_>>();
+        for id in both {
+            let (found, wanted) = (self.windows.get(id), expected.windows.get(id));
+            if found != wanted {
+                text += &format!("\n  window {id:?}: {found:?}, expected {wanted:?}");
+            }
+        }
+        Some(text)
+    }
+}
