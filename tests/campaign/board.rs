@@ -36,6 +36,12 @@ pub struct Score {
     pub took_s: f64,
     /// Why it was not tried.
     pub unable: Option<String>,
+    /// What there is to say besides.
+    #[serde(default)]
+    pub note: Option<String>,
+    /// How far it came, where the time was up before the end.
+    #[serde(default)]
+    pub cut_short: Option<String>,
 }
 
 impl Board {
@@ -74,7 +80,7 @@ impl Board {
     }
 
     /// The table, and the failures behind it.
-    pub fn show(&self, rows: &[&Row]) -> String {
+    pub fn show(&self, rows: &[&Row], soak: bool) -> String {
         let mut text = format!(
             "\nseed {}\n{:>3}  {:>9}  {:>9}  {:>10}  {:>7}  fault (promise)\n",
             self.seed, "row", "tried", "struck", "violations", "seconds"
@@ -91,11 +97,15 @@ impl Board {
             if let Some(why) = &score.unable {
                 text.push_str(&format!("     NOT TRIED: {why}\n"));
             }
+            for said in [&score.note, &score.cut_short].into_iter().flatten() {
+                text.push_str(&format!("     {said}\n"));
+            }
         }
+        let soak = if soak { " --soak" } else { "" };
         for (row, score) in shown() {
             for (n, what) in score.violations.iter().take(MAX_TOLD) {
                 text.push_str(&format!(
-                    "\nrow {}, attempt {n}: {what}\n  again: cargo campaign --row {} --seed {} \
+                    "\nrow {}, attempt {n}: {what}\n  again: cargo campaign{soak} --row {} --seed {} \
                      --from {n} --count 1\n",
                     row.number, row.number, self.seed
                 ));

@@ -5,6 +5,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     unreachable_pub,
     reason = "tests: a panic is a finding, and nothing here is reached from elsewhere"
 )]
@@ -13,12 +14,26 @@ mod board;
 mod deliveries;
 mod dice;
 mod disk;
+#[path = "../suite/draw.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod draw;
+#[expect(dead_code, reason = "what lasts is for the row of the soak")]
+mod invariants;
 mod judge;
+#[path = "../suite/model.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod model;
+#[path = "../suite/observed.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod observed;
 mod plan;
 mod recording;
 mod row;
 mod rows;
 mod run;
+mod strace;
+#[expect(dead_code, reason = "what lasts is for the row of the soak")]
+mod workload;
 #[path = "../suite/world.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod world;

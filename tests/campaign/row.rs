@@ -18,7 +18,8 @@ pub struct Row {
     pub begin: fn(&Scale) -> Result<Box<dyn Trial>, Unable>,
 }
 
-/// How many attempts: fewer where the trial itself knows fewer.
+/// How many attempts: fewer where the trial itself knows fewer, or the time is up. An attempt may
+/// hold many faults.
 pub struct Figures {
     /// With `cargo test`: the whole table has to end within minutes.
     pub quick: u64,
@@ -45,6 +46,11 @@ pub trait Trial: Sync {
         None
     }
 
+    /// What the table has to say besides its figures, such as what was left out; none: nothing.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
     /// One attempt: `n` counts up from 0, the dice are its own.
     ///
     /// # Errors
@@ -59,4 +65,17 @@ pub enum Tried {
     Struck,
     /// It was too late or found nothing to strike: it proves little.
     Missed,
+    /// The attempt holds many faults, and this is how often they struck.
+    Times(u64),
+}
+
+impl Tried {
+    /// How many faults were tried, and how many struck.
+    pub fn figures(self) -> (u64, u64) {
+        match self {
+            Tried::Struck => (1, 1),
+            Tried::Missed => (1, 0),
+            Tried::Times(times) => (times, times),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::board::{Board, Score, say};
 use crate::dice::Dice;
@@ -13,6 +13,9 @@ use crate::rows::ROWS;
 
 /// How many attempts are made between two notes of how far it came.
 const ATTEMPTS_A_NOTE: u64 = 200;
+
+/// How long a row may take as part of `cargo test`, however slow the machine.
+const QUICK_LIMIT: Duration = Duration::from_secs(90);
 
 /// Runs what is planned; whether nothing was violated, and nothing left out that should not be.
 ///
@@ -38,7 +41,7 @@ pub fn all(plan: &Plan) -> Result<bool, String> {
         say(&format!("row {}: {}\n", row.number, row.fault));
         one(plan, row, &mut board)?;
     }
-    say(&board.show(&rows));
+    say(&board.show(&rows, plan.soak));
     let scores = || rows.iter().filter_map(|row| board.rows.get(&row.number));
     // a row that could have been tried and was not is a hole in the proof
     let is_whole = std::env::var_os("CI").is_none() || scores().all(|one| one.unable.is_none());
@@ -58,6 +61,7 @@ fn is_asked_for(plan: &Plan, row: &Row) -> bool {
 fn one(plan: &Plan, row: &Row, board: &mut Board) -> Result<(), String> {
     let mut score = board.rows.remove(&row.number).unwrap_or_default();
     score.next = score.next.max(plan.from);
+    (score.unable, score.note, score.cut_short) = (None, None, None);
     let begun = Instant::now();
     match (row.begin)(&plan.scale()) {
         Err(why) => score.unable = Some(why.0),
@@ -68,7 +72,10 @@ fn one(plan: &Plan, row: &Row, board: &mut Board) -> Result<(), String> {
             };
             let end = plan.count.map_or(figure, |count| plan.from + count);
             let end = trial.attempts().map_or(end, |most| end.min(most));
-            let over = || plan.limit().is_some_and(|limit| begun.elapsed() >= limit);
+            let quick = (plan.scale() == Scale::Quick).then_some(QUICK_LIMIT);
+            let limit = plan.limit().or(quick);
+            let over = || limit.is_some_and(|limit| begun.elapsed() >= limit);
+            score.note = trial.note();
             while score.next < end && !over() {
                 let to = end.min(score.next + ATTEMPTS_A_NOTE);
                 some(row, trial.as_ref(), board.seed, to, &mut score, &over);
@@ -76,6 +83,10 @@ fn one(plan: &Plan, row: &Row, board: &mut Board) -> Result<(), String> {
                     board.rows.insert(row.number, score.clone());
                     board.save(path)?;
                 }
+            }
+            if score.next < end {
+                score.cut_short =
+                    Some(format!("{} of {end} attempts, then time was up", score.next));
             }
         }
     }
@@ -121,11 +132,10 @@ fn some(
     });
     for (n, result) in found.into_inner().unwrap() {
         score.next = score.next.max(n + 1);
-        score.tried += 1;
-        match result {
-            Ok(Tried::Struck) => score.struck += 1,
-            Ok(Tried::Missed) => {}
-            Err(what) => drop(score.violations.insert(n, what)),
+        let (tried, struck) = result.as_ref().map_or((1, 1), |result| result.figures());
+        (score.tried, score.struck) = (score.tried + tried, score.struck + struck);
+        if let Err(what) = result {
+            score.violations.insert(n, what);
         }
     }
 }

@@ -69,9 +69,11 @@ pub struct Draw {
     pub random: Random,
     pub settings: Settings,
     earlier: Vec<Event>,
-    time_ms: i64,
+    /// About which time events are by now.
+    pub time_ms: i64,
     pub now_ms: i64,
-    huge: bool,
+    /// Whether some values are so large that sums leave their range.
+    pub huge: bool,
     /// How far events are out of order, in ms.
     spread_ms: i64,
     /// Whether there are acts without a file.

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use crate::model::{Counts, Event, Model, Settings, State};
 use crate::observed::{array, assert_report, ndjson};
 use crate::together::rounds;
-use crate::world::{Daemon, World, has_tool};
+use crate::world::{Daemon, World, has_tool, under};
 
 /// Events in order, with a late one now and then.
 fn batch(name: &str, from_ms: i64, events: i64) -> Vec<Event> {
@@ -125,20 +124,6 @@ fn a_write_that_fails_leaves_the_file_in_the_inbox_until_it_can_be_written() {
     daemon.stop();
 }
 
-/// The same command under a wrapper, such as `env` or `prlimit`.
-fn under(wrapper: &[&str], command: Command) -> Command {
-    let mut wrapped = Command::new(wrapper[0]);
-    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped.current_dir(command.get_current_dir().unwrap()).stdin(Stdio::null());
-    wrapped
-}
-
 /// No file may grow beyond a bound: writes fail anywhere, or the process dies in the middle of one.
 #[test]
 fn a_batch_that_runs_out_of_room_anywhere_leaves_nothing_behind() {
@@ -156,12 +141,12 @@ fn a_batch_that_runs_out_of_room_anywhere_leaves_nothing_behind() {
         for kib in (20..20_000).step_by(50) {
             let bound = format!("--fsize={}", kib * 1024);
             let wrapper = [signal, &["prlimit", &bound]].concat();
-            let ran = under(&wrapper, world.command(&["ingest", "a"])).output().unwrap();
-            if ran.status.success() {
+            let ran = world.run_under(&wrapper, &["ingest", "a"]);
+            if ran.code == Some(0) {
                 break;
             }
             failures += 1;
-            let code = ran.status.code();
+            let code = ran.code;
             assert!(code.is_none() || code == Some(75) || code == Some(1), "{ran:?}");
             if code.is_none() && state(&world) != before {
                 // it died while it tidied up after the commit: then all of it must be there
@@ -327,7 +312,7 @@ fn killed_run(call: &str, when: &str, path: Option<&str>) -> Option<bool> {
     let (trace, inject) = (format!("trace={call}"), format!("inject={when}"));
     let mut strace = vec!["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
     strace.extend(path.iter().flat_map(|path| ["-P", path]));
-    let ran = under(&strace, world.command(&["run", "--once"])).output().unwrap();
+    let ran = under(&strace, &world.command(&["run", "--once"])).output().unwrap();
     let told = String::from_utf8_lossy(&ran.stderr);
     let batches = world.report()["totals"]["batches"].as_u64().unwrap();
     let waits = world.names("inbox") == ["a.ndjson"];

@@ -64,6 +64,19 @@ impl Settings {
             dedup_horizon_ms: None,
         }
     }
+
+    /// What `init` is told beside the widths.
+    pub fn flags(&self) -> Vec<String> {
+        let or_off = |ms: Option<i64>| ms.map_or_else(|| "off".to_owned(), |ms| ms.to_string());
+        let rule = if self.strict { "event" } else { "window" };
+        let (guard, horizon) = (or_off(self.max_future_ms), or_off(self.dedup_horizon_ms));
+        let policy = self.policy.name();
+        ["--late-rule", rule, "--late-policy", policy]
+            .into_iter()
+            .chain(["--max-future-ms", &guard, "--dedup-horizon-ms", &horizon])
+            .map(str::to_owned)
+            .collect()
+    }
 }
 
 /// Why a batch is refused: the code, and the index of the event.

@@ -222,6 +222,12 @@ pub fn answer(line: &Value) -> Answer {
 
 /// Compares a whole report with the model: also what is final, in which order, and how it adds up.
 pub fn assert_report(report: &Value, model: &Model, told: &dyn Fn() -> String) {
+    let differs = report_differs(report, model);
+    assert!(differs.is_none(), "{}\n{}", differs.unwrap_or_default(), told());
+}
+
+/// In what a whole report differs from the model.
+pub fn report_differs(report: &Value, model: &Model) -> Option<String> {
     let unlisted = model.state.clone();
     let found = State {
         held: unlisted.held,
@@ -229,20 +235,26 @@ pub fn assert_report(report: &Value, model: &Model, told: &dyn Fn() -> String) {
         earlier: unlisted.earlier,
         ..State::of_report(report)
     };
-    assert_eq!(report["totals"]["held"], found.held.len(), "{}", told());
-    assert!(found == model.state, "{}\n{}", difference(&found, &model.state), told());
+    if report["totals"]["held"] != found.held.len() {
+        return Some(format!("held: {} and not {}", report["totals"]["held"], found.held.len()));
+    }
+    if found != model.state {
+        return Some(difference(&found, &model.state));
+    }
     let rows = report["windows"].as_array().unwrap();
     let start = |row: &Value| row["window_start_ms"].as_i64().unwrap();
     let keys: Vec<_> = rows.iter().map(|row| (start(row), row["key"].as_str().unwrap())).collect();
-    assert!(keys.is_sorted(), "windows out of order\n{}", told());
-    for row in rows {
+    if !keys.is_sorted() {
+        return Some("windows out of order".to_owned());
+    }
+    rows.iter().find_map(|row| {
         let state = match (model.is_final(start(row)), row["revision"] == 0) {
             (false, _) => "open",
             (true, true) => "final",
             (true, false) => "corrected",
         };
-        assert_eq!(row["state"], state, "{row}\n{}", told());
-    }
+        (row["state"] != state).then(|| format!("not {state}: {row}"))
+    })
 }
 
 /// Where two states differ, in few lines.

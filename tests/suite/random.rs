@@ -320,14 +320,9 @@ fn binary_draw(seed: u64) -> Draw {
 }
 
 fn world(settings: Settings) -> World {
-    let world = World::new();
-    let rule = if settings.strict { "event" } else { "window" };
-    let or_off = |ms: Option<i64>| ms.map_or_else(|| "off".to_owned(), |ms| ms.to_string());
-    let (guard, horizon) = (or_off(settings.max_future_ms), or_off(settings.dedup_horizon_ms));
-    let policy = settings.policy.name();
-    let late = ["--late-rule", rule, "--late-policy", policy];
-    let more = [&late[..], &["--max-future-ms", &guard, "--dedup-horizon-ms", &horizon]].concat();
-    world.init(settings.window_ms, settings.lateness_ms, &more);
+    let (world, flags) = (World::new(), settings.flags());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    world.init(settings.window_ms, settings.lateness_ms, &flags);
     world
 }
 

@@ -41,7 +41,13 @@ pub struct Ran {
 impl World {
     /// An empty spool, without a store.
     pub fn new() -> World {
-        let folder = tempfile::Builder::new().prefix("windowflow-test-").tempdir().unwrap();
+        World::new_in(&std::env::temp_dir())
+    }
+
+    /// The same in that folder, such as one that lies in memory.
+    pub fn new_in(folder: &Path) -> World {
+        let folder =
+            tempfile::Builder::new().prefix("windowflow-test-").tempdir_in(folder).unwrap();
         let world = World { folder, history: Mutex::default(), uid: None };
         fs::create_dir_all(world.inbox()).unwrap();
         world
@@ -193,17 +199,12 @@ impl World {
     pub fn spawn_under(&self, wrapper: &[&str], more: &[&str]) -> Daemon<'_> {
         let mut args = vec!["run"];
         args.extend(more);
-        let inner = self.command(&args);
-        let mut command = Command::new(wrapper[0]);
-        command.args(&wrapper[1..]).arg(inner.get_program()).args(inner.get_args());
-        command.current_dir(self.root()).stdin(Stdio::null());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        self.start(command)
+        self.start(under(wrapper, &self.command(&args)))
+    }
+
+    /// Runs a command to its end under a wrapper, such as `strace`.
+    pub fn run_under<S: AsRef<OsStr>>(&self, wrapper: &[&str], args: &[S]) -> Ran {
+        self.end(under(wrapper, &self.command(args)).output().unwrap())
     }
 
     /// Starts a command of this world as a daemon.
@@ -285,6 +286,20 @@ impl World {
     }
 }
 
+/// The same command under a wrapper, such as `env` or `prlimit`.
+pub fn under(wrapper: &[&str], command: &Command) -> Command {
+    let mut wrapped = Command::new(wrapper[0]);
+    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped.current_dir(command.get_current_dir().unwrap()).stdin(Stdio::null());
+    wrapped
+}
+
 fn collect(folder: &Path, prefix: &str, names: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -358,6 +373,19 @@ impl Daemon<'_> {
             let state = self.world.state();
             state["daemon"]["pid"] == self.pid() && state["daemon"]["phase"] != "starting"
         });
+    }
+
+    /// A line of /proc/PID/status.
+    pub fn proc_status(&self, name: &str) -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned())
+    }
+
+    /// Whether it catches that signal by now.
+    pub fn catches(&self, signal: i32) -> bool {
+        let caught = self.proc_status("SigCgt").unwrap_or_default();
+        u64::from_str_radix(&caught, 16).is_ok_and(|mask| mask & (1 << (signal - 1)) != 0)
     }
 
     /// Whether it is still there.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::time::Duration;
 
-use super::{accepted, one, proc_status, quick, quick_with, soaking};
+use super::{accepted, one, quick, quick_with, soaking};
 use crate::world::{Daemon, World};
 
 /// Ticks of the processor that it has used, in units of 10 ms.
@@ -22,7 +22,7 @@ fn handles(daemon: &Daemon<'_>) -> usize {
 }
 
 fn kib(daemon: &Daemon<'_>, name: &str) -> u64 {
-    let value = proc_status(daemon, name).unwrap();
+    let value = daemon.proc_status(name).unwrap();
     value.trim_end_matches(" kB").parse().unwrap()
 }
 

@@ -81,7 +81,7 @@ fn a_store_that_is_busy_at_the_start_is_waited_for_and_can_be_stopped_for() {
     let config = write_config(&world, &[("daemon.busy_timeout_ms", "50")]);
     let waiting = world.spawn(&["--config", &config]);
     let state = || world.run(&["status", "--config", &config, "--json"]).exits(75).json();
-    world.eventually("it starts", || super::catches(&waiting, libc::SIGTERM));
+    world.eventually("it starts", || waiting.catches(libc::SIGTERM));
     // the store cannot be read, the daemon can be asked all the same
     world.eventually("it says so", || {
         let state = state();
@@ -90,7 +90,7 @@ fn a_store_that_is_busy_at_the_start_is_waited_for_and_can_be_stopped_for() {
     });
     waiting.stop();
     let mut waiting = world.spawn(&["--config", &config]);
-    world.eventually("it starts", || super::catches(&waiting, libc::SIGTERM));
+    world.eventually("it starts", || waiting.catches(libc::SIGTERM));
     drop(other);
     world.until_drained();
     assert!(waiting.runs());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{accepted, catches, look_into, many, one, soaking, summed, write_config};
+use super::{accepted, look_into, many, one, soaking, summed, write_config};
 use crate::world::World;
 
 /// Numbers that look random and are the same every time.
@@ -58,7 +58,7 @@ fn case_022_killed_at_any_moment_it_loses_nothing_and_counts_nothing_twice() {
         world.drop_in(format!("{round:04}-repeat.json"), many(&format!("{round}-0"), 1));
         world.drop_in(format!("{round:04}-bad.json"), "{");
         let daemon = world.spawn(&["--config", &config]);
-        world.eventually("it starts", || catches(&daemon, libc::SIGTERM));
+        world.eventually("it starts", || daemon.catches(libc::SIGTERM));
         std::thread::sleep(Duration::from_micros(dice.below(60_000)));
         daemon.kill();
         check_done(&world);

@@ -138,16 +138,3 @@ fn told(world: &World, name: &str) -> u64 {
 fn soaking() -> bool {
     std::env::var_os("WINDOWFLOW_SOAK").is_some()
 }
-
-/// A line of /proc/PID/status.
-fn proc_status(daemon: &Daemon<'_>, name: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.map(|value| value.trim().to_owned())
-}
-
-/// Whether the process catches that signal by now.
-fn catches(daemon: &Daemon<'_>, signal: i32) -> bool {
-    let caught = proc_status(daemon, "SigCgt").unwrap_or_default();
-    u64::from_str_radix(&caught, 16).is_ok_and(|mask| mask & (1 << (signal - 1)) != 0)
-}

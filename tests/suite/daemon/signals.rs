@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::{NEVER_RESCAN, accepted, accepted_in, catches, many, one, quick, soaking};
+use super::{NEVER_RESCAN, accepted, accepted_in, many, one, quick, soaking};
 use super::{skip, write_config};
 use crate::world::{Daemon, World};
 
@@ -50,7 +50,7 @@ fn case_100_sigterm_at_any_moment_after_the_start_ends_in_good_order() {
     for point in 0..points {
         let mut daemon = world.spawn(&["--config", &config]);
         // the very first moments are those of the loader, which no program can guard
-        world.eventually("signals are caught", || catches(&daemon, libc::SIGTERM));
+        world.eventually("signals are caught", || daemon.catches(libc::SIGTERM));
         std::thread::sleep(Duration::from_micros(point * 500_000 / points / 4));
         daemon.signal(if point % 2 == 0 { "TERM" } else { "INT" });
         let status = daemon.wait();
@@ -219,7 +219,7 @@ fn sigusr1_every_millisecond_from_the_first_moment_on_does_no_harm() {
         world.drop_in(format!("{n:02}.json"), many(&format!("of-{n}"), 20));
     }
     let mut daemon = world.spawn(&["--config", &config]);
-    world.eventually("signals are caught", || catches(&daemon, libc::SIGUSR1));
+    world.eventually("signals are caught", || daemon.catches(libc::SIGUSR1));
     for _ in 0..1000 {
         daemon.signal("USR1");
         std::thread::sleep(Duration::from_millis(1));
