@@ -52,8 +52,6 @@ struct Dropped {
 /// What was found, when nothing was wrong.
 #[derive(Debug)]
 pub struct Found {
-    /// How many files wait in the inbox.
-    pub waiting: usize,
     /// How many receipts are of a file that had one before.
     pub repeats: u64,
     /// How many files wait that have a receipt: when they are taken again, these are repeats.
@@ -115,6 +113,14 @@ impl Oracle {
         (world, Oracle::new(workload.settings))
     }
 
+    /// Writes a file where it lies, as a careless producer does, and remembers it.
+    pub fn write_in_place(&mut self, world: &World, file: File) {
+        let to = world.inbox().join(&file.name);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::write(to, &file.bytes).unwrap();
+        self.remember(file);
+    }
+
     /// Drops a file, and remembers it. It was written a minute ago, so that it is taken at once.
     pub fn drop_in(&mut self, world: &World, file: File) {
         let staged = world.root().join(".dropping");
@@ -124,6 +130,10 @@ impl Oracle {
         let to = world.inbox().join(&file.name);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::rename(&staged, to).unwrap();
+        self.remember(file);
+    }
+
+    fn remember(&mut self, file: File) {
         let sha256 = hex(&file.bytes);
         let dropped =
             Dropped { sha256, content: file.content, receipts: 0, refused: None, settled: false };
@@ -201,7 +211,7 @@ impl Oracle {
         let has_receipt = |name: &String| self.files[name].receipts > 0;
         let waits = |held: &Vec<&str>| held == &["inbox"];
         let owed = places.of.iter().filter(|(name, held)| waits(held) && has_receipt(name)).count();
-        Ok(Found { waiting, repeats: self.repeats, owed: owed as u64 })
+        Ok(Found { repeats: self.repeats, owed: owed as u64 })
     }
 
     /// I1; how many wait.

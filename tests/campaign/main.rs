@@ -11,28 +11,32 @@
 )]
 
 mod board;
+#[path = "../suite/clocked.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod clocked;
 mod deliveries;
 mod dice;
 mod disk;
 #[path = "../suite/draw.rs"]
-#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod draw;
-#[expect(dead_code, reason = "what lasts is for the row of the soak")]
 mod invariants;
 mod judge;
 #[path = "../suite/model.rs"]
-#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod model;
 #[path = "../suite/observed.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod observed;
 mod plan;
+#[path = "../suite/random.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the suite, which uses the rest")]
+mod random;
+#[path = "../suite/real.rs"]
+mod real;
 mod recording;
 mod row;
 mod rows;
 mod run;
 mod strace;
-#[expect(dead_code, reason = "what lasts is for the row of the soak")]
 mod workload;
 #[path = "../suite/world.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]

@@ -14,14 +14,15 @@ use crate::real::{Acted, Real, act_in_model};
 use crate::world::World;
 
 /// Plays each of some histories; says which seed it was when one fails.
-fn each_seed(rounds: u64, play: fn(u64)) {
+fn each_seed<T>(rounds: u64, play: fn(u64) -> T) {
     let number =
         |name: &str| std::env::var(name).ok().map(|text: String| text.parse::<u64>().expect(name));
     if let Some(seed) = number("WINDOWFLOW_SEED") {
-        return play(seed);
+        play(seed);
+        return;
     }
     for seed in 0..rounds * number("WINDOWFLOW_ROUNDS").unwrap_or(1) {
-        let played = std::panic::catch_unwind(|| play(seed));
+        let played = std::panic::catch_unwind(|| drop(play(seed)));
         assert!(played.is_ok(), "as told above; play it again with WINDOWFLOW_SEED={seed}");
     }
 }
@@ -111,9 +112,10 @@ fn the_guard_against_the_future_begins_a_millisecond_behind_its_bound() {
     }
 }
 
-/// Batches of random sizes, some of which are to be refused: those must change nothing.
-fn play_batches(seed: u64, events: usize, make: fn(Settings) -> Real) {
-    let mut draw = Draw::new(seed);
+/// Batches of random sizes, some of which are to be refused: those must change nothing. How many
+/// there were.
+pub fn play_batches(seed: u64, events: usize, make: fn(Settings) -> Real) -> u64 {
+    let (mut draw, mut batches) = (Draw::new(seed), 0);
     let mut model = Model::new(draw.settings);
     let mut real = make(draw.settings);
     let mut batch = Vec::new();
@@ -144,11 +146,14 @@ fn play_batches(seed: u64, events: usize, make: fn(Settings) -> Real) {
             real.reopen();
         }
         batch.clear();
+        batches += 1;
     }
     assert_same(&real.state(), &model.state);
+    batches
 }
 
-fn assert_same(found: &State, expected: &State) {
+/// Two states that have to be the same.
+pub fn assert_same(found: &State, expected: &State) {
     assert!(found == expected, "{}", difference(found, expected));
 }
 

@@ -1,10 +1,15 @@
 //! The rows of the table, in the order in which they run, and what several of them need.
 
+mod clock_steps;
 mod doctored;
 mod error_lasting;
 mod error_once;
+mod histories;
 mod kill_anytime;
 mod kill_at_call;
+mod leaks;
+mod lock_held;
+mod signals;
 mod torn_writes;
 mod two_daemons;
 
@@ -23,6 +28,11 @@ pub const ROWS: &[&Row] = &[
     &kill_anytime::ROW,
     &error_once::ROW,
     &error_lasting::ROW,
+    &histories::ROW,
+    &clock_steps::ROW,
+    &lock_held::ROW,
+    &leaks::ROW,
+    &signals::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.

@@ -1,107 +1,35 @@
-//! The system clock steps while the daemon runs, or much time passes: libfaketime tells the program
-//! another time of day than there is, and another one while it runs.
+//! The system clock steps while the daemon runs, or much time passes.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use super::write_config;
-use super::{NEVER_RESCAN, NEVER_SETTLE, accepted, event, fault, look_into, one, skip, told};
-use crate::world::{Daemon, Ran, World};
-
-const MINUTE_MS: i64 = 60_000;
-const HOUR_MS: i64 = 60 * MINUTE_MS;
-const DAY_MS: i64 = 24 * HOUR_MS;
+use super::{NEVER_RESCAN, NEVER_SETTLE, accepted, event, fault, look_into, one, skip};
+use crate::clocked::{self, Clocked, DAY_MS, HOUR_MS, MINUTE_MS, now_ms};
+use crate::world::{Daemon, World};
 
 /// Each way that a clock is set, and back to where it was.
 const STEPS: [(&str, i64); 4] =
     [("-1h", -HOUR_MS), ("+1d", DAY_MS), ("-30d", -30 * DAY_MS), ("+0", 0)];
 
-/// A world whose daemon and commands believe a time of day of our own; none, said loudly, where
-/// there is no way to make them.
-struct Clocked {
-    world: World,
-    preload: PathBuf,
-}
-
-impl Clocked {
-    fn new(what: &str) -> Option<Clocked> {
-        let folders = fs::read_dir("/usr/lib").unwrap().flatten();
-        let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
-        let Some(library) = libraries.find(|library| library.exists()) else {
-            skip(what, "there is no libfaketimeMT.so.1 (Debian: apt-get install faketime)");
-            return None;
-        };
-        let clocked = Clocked { world: World::new(), preload: library };
-        clocked.set("+0");
-        Some(clocked)
-    }
-
-    /// How far the clock is from what it is in truth, from now on.
-    fn set(&self, offset: &str) {
-        let (to, staged) = (self.world.root().join("offset"), self.world.root().join(".offset"));
-        // at once and whole: it is read all the time
-        fs::write(&staged, format!("{offset}\n")).unwrap();
-        fs::rename(staged, to).unwrap();
-    }
-
-    /// Sets it, and waits until the daemon has seen it.
-    fn step(&self, offset: &str, offset_ms: i64) {
-        self.set(offset);
-        self.world.eventually(&format!("its clock is set by {offset}"), || {
-            let seen_ms = told(&self.world, "updated_at_ms") as i64;
-            (seen_ms - now_ms() - offset_ms).abs() < 10 * MINUTE_MS
-        });
-    }
-
-    fn variables(&self) -> Vec<(String, String)> {
-        let offset = self.world.root().join("offset");
-        [
-            ("LD_PRELOAD", self.preload.to_str().unwrap()),
-            ("FAKETIME_TIMESTAMP_FILE", offset.to_str().unwrap()),
-            ("FAKETIME_NO_CACHE", "1"),
-            // the clock that only ever goes on is not what steps; its name in two versions
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-            ("DONT_FAKE_MONOTONIC", "1"),
-            ("NO_FAKE_STAT", "1"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .to_vec()
-    }
-
-    fn daemon(&self, settings: &[(&str, &str)]) -> Daemon<'_> {
-        let config = write_config(&self.world, settings);
-        let set: Vec<_> =
-            self.variables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut wrapper = vec!["env"];
-        wrapper.extend(set.iter().map(String::as_str));
-        let daemon = self.world.spawn_under(&wrapper, &["--config", &config]);
-        daemon.until_ready();
-        daemon
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let mut command: Command = self.world.command(args);
-        let output = command.envs(self.variables()).output().unwrap();
-        Ran {
-            code: output.status.code(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+/// A world with a clock of its own; none, said loudly, where there is no way to make one.
+fn clocked(what: &str) -> Option<Clocked> {
+    match clocked::library() {
+        Ok(library) => Some(Clocked::of(World::new(), library)),
+        Err(missing) => {
+            skip(what, &missing);
+            None
         }
     }
-
-    fn until_done(&self, name: &str) {
-        let is_done = || self.world.spool().join("done").join(name).exists();
-        self.world.eventually(&format!("{name} is done"), is_done);
-    }
 }
 
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+/// A daemon that is ready, with short waits and these settings.
+fn started<'c>(clocked: &'c Clocked, settings: &[(&str, &str)]) -> Daemon<'c> {
+    let daemon = clocked.spawn(&write_config(&clocked.world, settings));
+    daemon.until_ready();
+    daemon
 }
 
 fn totals(report: &Value) -> [i64; 4] {
@@ -117,11 +45,11 @@ fn finals(report: &Value) -> Vec<Value> {
 /// Case 82: what was decided stays, and the guard against what is ahead follows the clock.
 #[test]
 fn case_082_the_guard_follows_a_clock_that_steps_and_what_was_decided_stays() {
-    let Some(clocked) = Clocked::new("a system clock that steps") else { return };
+    let Some(clocked) = clocked("a system clock that steps") else { return };
     let world = &clocked.world;
     world.init(1000, 0, &["--max-future-ms", "300000"]);
     // files are found at once, not by a look that a clock could put off
-    let daemon = clocked.daemon(&[NEVER_RESCAN]);
+    let daemon = started(&clocked, &[NEVER_RESCAN]);
     let begun_ms = now_ms();
     let mut before = world.report();
     let mut files = 0;
@@ -172,10 +100,10 @@ fn case_082_the_guard_follows_a_clock_that_steps_and_what_was_decided_stays() {
 /// Case 82: a file is ready when it stood still for as long as we watched, whatever the clock says.
 #[test]
 fn case_082_files_are_taken_neither_later_nor_earlier_when_the_clock_steps() {
-    let Some(clocked) = Clocked::new("a system clock that steps beside files") else { return };
+    let Some(clocked) = clocked("a system clock that steps beside files") else { return };
     let world = &clocked.world;
     world.init(1000, HOUR_MS, &[]);
-    let daemon = clocked.daemon(&[]);
+    let daemon = started(&clocked, &[]);
     for (offset, offset_ms) in STEPS {
         clocked.step(offset, offset_ms);
         // one that comes whole, and one that is written where it lies
@@ -188,7 +116,7 @@ fn case_082_files_are_taken_neither_later_nor_earlier_when_the_clock_steps() {
     assert_eq!(accepted(world), 2 * STEPS.len() as i64);
     daemon.stop();
 
-    let daemon = clocked.daemon(&[NEVER_SETTLE]);
+    let daemon = started(&clocked, &[NEVER_SETTLE]);
     fs::write(world.inbox().join("unfinished"), "[").unwrap();
     world.drop_in("before", one("before"));
     clocked.until_done("before");
@@ -205,7 +133,7 @@ fn case_082_files_are_taken_neither_later_nor_earlier_when_the_clock_steps() {
 /// Case 82: a source falls idle by the time that passed, not by the clock.
 #[test]
 fn case_082_a_clock_that_steps_makes_nobody_idle_and_keeps_nobody_from_it() {
-    let Some(clocked) = Clocked::new("a system clock that steps beside an idle timeout") else {
+    let Some(clocked) = clocked("a system clock that steps beside an idle timeout") else {
         return;
     };
     let world = &clocked.world;
@@ -214,7 +142,7 @@ fn case_082_a_clock_that_steps_makes_nobody_idle_and_keeps_nobody_from_it() {
         let sql = "SELECT count(*) FROM presence WHERE source = ?1";
         look_into(&world.db()).query_row(sql, [source], |row| row.get(0)).unwrap()
     };
-    let daemon = clocked.daemon(&[("sources.idle_timeout_ms", "3600000")]);
+    let daemon = started(&clocked, &[("sources.idle_timeout_ms", "3600000")]);
     world.drop_in("a/1.json", event("a1", "k", 500, 1));
     clocked.until_done("a/1.json");
     for (number, (offset, offset_ms)) in STEPS.into_iter().enumerate() {
@@ -237,10 +165,10 @@ fn case_082_a_clock_that_steps_makes_nobody_idle_and_keeps_nobody_from_it() {
 /// Case 82: the time between two attempts passes whatever the clock says.
 #[test]
 fn case_082_a_clock_that_steps_in_a_fault_puts_off_no_attempt() {
-    let Some(clocked) = Clocked::new("a system clock that steps in a fault") else { return };
+    let Some(clocked) = clocked("a system clock that steps in a fault") else { return };
     let world = &clocked.world;
     world.init(1000, 0, &[]);
-    let daemon = clocked.daemon(&[("daemon.busy_timeout_ms", "20"), NEVER_RESCAN]);
+    let daemon = started(&clocked, &[("daemon.busy_timeout_ms", "20"), NEVER_RESCAN]);
     let other = Connection::open(world.db()).unwrap();
     for (offset, offset_ms) in STEPS {
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -261,10 +189,10 @@ fn case_082_a_clock_that_steps_in_a_fault_puts_off_no_attempt() {
 /// be seen.
 #[test]
 fn case_073_the_last_window_stays_open_with_its_age_until_it_is_closed() {
-    let Some(clocked) = Clocked::new("an hour of silence") else { return };
+    let Some(clocked) = clocked("an hour of silence") else { return };
     let world = &clocked.world;
     world.init(1000, 500, &[]);
-    let daemon = clocked.daemon(&[("sources.idle_timeout_ms", "1000")]);
+    let daemon = started(&clocked, &[("sources.idle_timeout_ms", "1000")]);
     world.drop_in("a/1.json", event("a1", "k", 1500, 1));
     world.drop_in("b/1.json", event("b1", "k", 2100, 2));
     clocked.until_done("a/1.json");
