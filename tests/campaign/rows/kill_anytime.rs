@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::dice::Dice;
 use crate::invariants::Oracle;
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
-use crate::rows::{drained, quick_config};
+use crate::rows::{EndsThem, drained, quick_config};
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -53,9 +53,8 @@ impl Trial for KillAnytime {
                     std::thread::sleep(Duration::from_micros(of_producer.below(LONGEST_PAUSE_US)));
                 }
             });
-            let killed = kill_over_and_over(&world, &config, &oracle, &mut dice);
-            over.store(true, Ordering::Relaxed);
-            killed
+            let _ends = EndsThem(&over);
+            kill_over_and_over(&world, &config, &oracle, &mut dice)
         });
         killed?;
         let mut oracle = oracle.into_inner().unwrap();

@@ -10,10 +10,12 @@ mod kill_at_call;
 mod leaks;
 mod lock_held;
 mod signals;
+mod soak;
 mod torn_writes;
 mod two_daemons;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::row::Row;
@@ -33,6 +35,7 @@ pub const ROWS: &[&Row] = &[
     &lock_held::ROW,
     &leaks::ROW,
     &signals::ROW,
+    &soak::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.
@@ -49,6 +52,15 @@ fn quick_config(world: &World, settings: &[(&str, &str)]) -> String {
     let path = world.root().join("windowflow.toml");
     fs::write(&path, lines.collect::<String>()).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+/// Has others end when it goes out of scope, also in a panic: they would be waited for for ever.
+struct EndsThem<'a>(&'a AtomicBool);
+
+impl Drop for EndsThem<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Runs once over the inbox, to the end.
