@@ -186,11 +186,14 @@ impl Archive {
 }
 
 /// Opens a regular file; never a link, and never waiting for a pipe.
-fn open(done: &Path, entry: &Entry) -> io::Result<File> {
-    ready::open_entry(done, entry).map(Opened::into_file).map_err(|error| match error {
-        OpenError::Gone => io::ErrorKind::NotFound.into(),
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] also for what is no regular file.
+pub fn open(folder: &Path, entry: &Entry) -> io::Result<File> {
+    ready::open_entry(folder, entry).map(Opened::into_file).map_err(|error| match error {
+        OpenError::Gone | OpenError::NotRegular(_) => io::ErrorKind::NotFound.into(),
+        OpenError::Denied => io::ErrorKind::PermissionDenied.into(),
         OpenError::Io(error) => error,
-        other => io::Error::other(other),
     })
 }
 

@@ -23,6 +23,7 @@ pub mod report;
 pub mod explain;
 pub mod lateness;
 pub mod prune;
+pub mod verify;
 
 pub mod worker;
 

@@ -20,8 +20,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
         windowflow --db totals.db report\n\n\
         or, as a daemon that watches SPOOL/inbox:\n  \
         windowflow run --spool SPOOL\n\n\
-        Exit codes: 0 done, 1 unexpected failure, 2 usage, 65 a batch was refused, 66 no such \
-        file or store, 75 busy or out of room: try again, 78 settings or configuration."
+        Exit codes: 0 done, 1 unexpected failure, 2 usage, 65 a batch was refused or verify found \
+        something, 66 no such file or store, 75 busy or out of room: try again, 78 settings or configuration."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -159,6 +159,17 @@ pub(crate) enum Command {
     /// Copy the store to a new file, whole, while the daemon runs
     #[command(after_help = "Example:\n  windowflow --db totals.db backup totals-monday.db")]
     Backup(Backup),
+    /// Look whether what the store says is still right
+    ///
+    /// Looks through the store by itself, compares it with the files in done/ and failed/, and plays
+    /// all files again into a store of its own in the temporary folder (TMPDIR). Reads only; the
+    /// daemon may run. Exit code 0: nothing was found. 65: something is wrong, and is listed. What
+    /// could not be looked at is said, and counts as neither.
+    #[command(after_help = "Examples:\n  \
+        windowflow --spool ./spool verify\n  \
+        windowflow --spool ./spool verify --json\n  \
+        windowflow --spool ./spool verify --repair")]
+    Verify(Verify),
     /// Measure how fast this machine is, and check every number that comes out
     ///
     /// Writes a workload into a temporary folder, lets the daemon drain it (`run --once`) into a
@@ -365,6 +376,13 @@ pub(crate) struct Backup {
     /// The new file; one that exists is not overwritten
     #[arg(value_name = "FILE")]
     pub(crate) to: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Verify {
+    /// Mend what can be mended without a doubt, with a backup made first; the daemon must not run
+    #[arg(long)]
+    pub(crate) repair: bool,
 }
 
 #[derive(Debug, ClapArgs)]

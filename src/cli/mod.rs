@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod settle;
 mod status;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -133,6 +134,7 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
         Command::Retry(command) => failed::retry(at, &command),
         Command::Status => status::run(at),
         Command::Backup(command) => backup::run(at, &command),
+        Command::Verify(command) => verify::run(at, &command),
         Command::Bench(command) => bench::run(at, &command),
     }
 }

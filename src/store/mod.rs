@@ -1,5 +1,6 @@
 //! Where the past is kept: the questions the engine asks and the changes it makes.
 
+pub mod checkup;
 #[cfg(test)]
 mod conformance;
 #[doc(hidden)]

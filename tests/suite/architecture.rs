@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["exit", "spool"],
     &["act", "archive", "config", "ingest", "report"],
-    &["explain", "lateness", "prune"],
+    &["explain", "lateness", "prune", "verify"],
     &["worker"],
     &["signals", "systemd"],
     &["daemon"],

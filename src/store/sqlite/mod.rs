@@ -20,6 +20,7 @@ mod recent;
 mod schema;
 mod sources;
 mod sync;
+mod verify;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 pub use read::SqliteSnapshot;
+pub use verify::{Entries, KeptIn, KeptOne, Lookup, Scratch};
 
 use crate::clock::Clock;
 use crate::engine::settings::Settings;
@@ -172,6 +174,15 @@ impl SqliteStore {
     /// this user may not write it.
     pub fn snapshot(path: &Path, options: Options) -> Result<SqliteSnapshot, Error> {
         SqliteSnapshot::take(path, &options)
+    }
+
+    /// The same, but a store of an older version is left as it is: to be looked through, not to be
+    /// asked what only this version knows.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn look_at(path: &Path, options: &Options) -> Result<SqliteSnapshot, Error> {
+        SqliteSnapshot::as_it_is(path, options)
     }
 
     /// Copies the state of this moment into a new file, while others may write. `progress` is told

@@ -58,7 +58,17 @@ impl SqliteSnapshot {
         &self.connection
     }
 
-    fn read<T>(
+    /// Where the store lies.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was fixed when it was made.
+    pub fn fixed(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn read<T>(
         &self,
         what: &str,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,

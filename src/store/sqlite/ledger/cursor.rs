@@ -47,7 +47,7 @@ impl<'c> Cursor<'c> {
 
     /// Looks at the entry at that position; none when there is none, or it was forgotten.
     pub(super) fn at(&mut self, position: u64) -> rusqlite::Result<Option<Entry<'_>>> {
-        let is_here = (self.first..self.first + self.count).contains(&position);
+        let is_here = (self.first..self.first.saturating_add(self.count)).contains(&position);
         if !is_here && !self.load(position)? {
             self.mark = None;
             return Ok(None);
@@ -78,6 +78,6 @@ impl<'c> Cursor<'c> {
         self.row.extend_from_slice(row.get_ref(1)?.as_blob()?);
         self.count = Entries::of(&self.row)?.count();
         self.mark = None;
-        Ok(position < self.first + self.count)
+        Ok(position < self.first.saturating_add(self.count))
     }
 }

@@ -12,11 +12,14 @@ mod filter;
 mod forget;
 mod merge;
 mod old;
+mod reader;
 mod remembered;
 mod row;
 mod run;
 mod scout;
 mod tail;
+mod twice;
+mod verify;
 
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
@@ -34,12 +37,15 @@ use cursor::Cursor;
 pub(super) use forget::{Walk, forget_some};
 use merge::Merging;
 pub(super) use old::take_over;
+pub(super) use reader::Reader;
 pub(super) use remembered::remembered;
 use row::{Entries, Entry, RowWriter};
 use run::{New, Run};
 pub(super) use scout::Open;
 use scout::{Ahead, Hint, Shared};
 use tail::Tail;
+pub(super) use twice::check_twice;
+pub(super) use verify::{check_entries, check_runs};
 
 /// For how many ids memory is fetched ahead.
 const AT_ONCE: usize = 256;
@@ -136,6 +142,24 @@ impl Ledger {
             self.merging = self.merging.take().or(merging);
         }
         self.hits.clear();
+        self.load_tail(connection, next_position)
+    }
+
+    /// One that is only asked: what is being merged is left alone.
+    pub(super) fn for_reading(
+        connection: &Connection,
+        next_position: u64,
+    ) -> rusqlite::Result<Ledger> {
+        let mut ledger = Ledger::default();
+        for facts in run::list(connection)? {
+            let filter = run::filter(connection, facts.run)?;
+            ledger.runs.push(Arc::new(Run { facts, filter }));
+        }
+        ledger.load_tail(connection, next_position)?;
+        Ok(ledger)
+    }
+
+    fn load_tail(&mut self, connection: &Connection, next_position: u64) -> rusqlite::Result<()> {
         self.tail = Tail::behind(next_position);
         let mut is_first = true;
         let tail = &mut self.tail;

@@ -137,6 +137,16 @@ impl<'r> Entries<'r> {
         self.mark.count
     }
 
+    /// Whether all of them were read.
+    pub(super) fn is_over(&self) -> bool {
+        self.mark.read >= self.mark.count
+    }
+
+    /// Whether all of them were read, and nothing stands behind the last.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_over() && self.mark.offset == self.row.len()
+    }
+
     /// Goes on to that place, from 0, which must not lie behind.
     pub(super) fn skip_to(&mut self, place: u64) -> Result<(), Damaged> {
         while self.mark.read < place {

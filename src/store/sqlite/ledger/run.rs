@@ -28,6 +28,15 @@ pub(super) fn packed((short, place): Found) -> [u8; 8] {
     ((short & LOW) << PLACE_BITS | u64::from(place)).to_be_bytes()
 }
 
+/// The upper bits of the hash of an id and its place, from what stands for it in a part whose least
+/// short hash that is.
+pub(super) fn unpacked(id: [u8; 8], least: u64) -> (u64, u64) {
+    let id = u64::from_be_bytes(id);
+    // the first at or above the least of the part that has these lower bits
+    let short = least + ((id >> PLACE_BITS).wrapping_sub(least) & LOW);
+    (short, id & (MAX_ENTRIES - 1))
+}
+
 /// The level of a run that is being made.
 pub(super) const UNFINISHED: u64 = 0;
 
@@ -61,6 +70,15 @@ pub(super) struct Run {
 }
 
 impl Facts {
+    /// Whether these are sizes that a run can have.
+    pub(super) fn are_sound(&self) -> bool {
+        let reaches = self.new.to.saturating_sub(self.new.from);
+        self.run < 1 << (63 - PLACE_BITS)
+            && (1..=MAX_ENTRIES).contains(&reaches)
+            && (LEAST_PARTS..MAX_ENTRIES).contains(&self.parts)
+            && self.new.ids <= reaches
+    }
+
     /// Where a part is kept.
     pub(super) fn part(&self, part: usize) -> u64 {
         self.run << 24 | part as u64
@@ -116,10 +134,8 @@ impl Facts {
             let part = row.get::<_, u64>(0)? & (MAX_ENTRIES - 1);
             let least = least_in(part, self.parts);
             for id in row.get_ref(1)?.as_blob()?.as_chunks::<8>().0 {
-                let id = u64::from_be_bytes(*id);
-                // the first at or above the least of the part that has these lower bits
-                let short = least + ((id >> PLACE_BITS).wrapping_sub(least) & LOW);
-                each(part, (short, (id & (MAX_ENTRIES - 1)) as u32));
+                let (short, place) = unpacked(*id, least);
+                each(part, (short, place as u32));
             }
         }
         Ok(())

@@ -1,0 +1,116 @@
+//! What a batch without a file concerned: the sources that came and went in it, the kept events that
+//! it settled.
+
+use std::collections::VecDeque;
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use crate::store::sqlite::read::SqliteSnapshot;
+use crate::store::{Error, Kept};
+
+/// How many are read at once.
+const AT_ONCE: u64 = 1000;
+
+/// A kept event that was settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptOne {
+    /// Its id.
+    pub id: String,
+    /// Its key.
+    pub key: String,
+    /// When it happened, or so it said.
+    pub timestamp_ms: i64,
+    /// What it measured.
+    pub value: i64,
+}
+
+/// The kept events that one batch settled, in the order in which they had come.
+pub struct KeptIn<'s> {
+    snapshot: &'s SqliteSnapshot,
+    kind: Kept,
+    batch: u64,
+    after: (u64, i64),
+    page: VecDeque<KeptOne>,
+}
+
+impl SqliteSnapshot {
+    /// The sources that came or went in that batch, in order, each with how it stood from then on.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn presence_in(&self, batch: u64) -> Result<Vec<(String, String)>, Error> {
+        self.read("notes of sources", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT source, presence FROM presence WHERE batch = ?1 ORDER BY ordinal",
+                )?
+                .query_map(params![batch], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+    }
+
+    /// The least timestamp of what was held as too far ahead when that batch came.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn least_held_ms(&self, batch: u64) -> Result<Option<i64>, Error> {
+        self.read("held events", |connection| {
+            let sql = "SELECT MIN(timestamp_ms) FROM (SELECT timestamp_ms FROM held \
+                       WHERE batch = ?1 UNION ALL SELECT timestamp_ms FROM settled \
+                       WHERE batch = ?1)";
+            let least = connection.prepare_cached(sql)?.query_row(params![batch], |row| row.get(0));
+            least.optional().map(Option::flatten)
+        })
+    }
+
+    /// The kept events that were settled in that batch.
+    pub fn kept_in(&self, kind: Kept, batch: u64) -> KeptIn<'_> {
+        KeptIn { snapshot: self, kind, batch, after: (0, -1), page: VecDeque::new() }
+    }
+}
+
+impl KeptIn<'_> {
+    /// The next of them; none when that was the last.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn step(&mut self) -> Result<Option<KeptOne>, Error> {
+        if self.page.is_empty() {
+            self.read()?;
+        }
+        Ok(self.page.pop_front())
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        let (table, column) = match self.kind {
+            Kept::Late => ("late", "applied_in"),
+            Kept::Held => ("settled", "settled_in"),
+        };
+        let sql = format!(
+            "SELECT id, key, timestamp_ms, value, batch, event_index FROM {table} \
+             WHERE {column} = ?1 AND (batch, event_index) > (?2, ?3) \
+             ORDER BY batch, event_index LIMIT {AT_ONCE}"
+        );
+        let (batch, (after_batch, after_index)) = (self.batch, self.after);
+        let read = |row: &Row<'_>| {
+            let one = KeptOne {
+                id: row.get(0)?,
+                key: row.get(1)?,
+                timestamp_ms: row.get(2)?,
+                value: row.get(3)?,
+            };
+            Ok((one, (row.get(4)?, row.get(5)?)))
+        };
+        let found = self.snapshot.read("settled events", |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(params![batch, after_batch, after_index], read)?
+                .collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        for (one, after) in found {
+            self.after = after;
+            self.page.push_back(one);
+        }
+        Ok(())
+    }
+}
