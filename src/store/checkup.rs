@@ -33,6 +33,7 @@ pub enum Code {
     FileWithoutReceipt,
     FailedButIn,
     FailedWithoutReason,
+    RefusalMissing,
     CountsDiffer,
     WatermarkDiffers,
     WindowDiffers,
@@ -49,7 +50,7 @@ pub enum Code {
 
 impl Code {
     /// Each of them.
-    pub const ALL: [Code; 34] = [
+    pub const ALL: [Code; 35] = [
         Code::StoreUnreadable,
         Code::StoreDamaged,
         Code::SchemaDiffers,
@@ -72,6 +73,7 @@ impl Code {
         Code::FileWithoutReceipt,
         Code::FailedButIn,
         Code::FailedWithoutReason,
+        Code::RefusalMissing,
         Code::CountsDiffer,
         Code::WatermarkDiffers,
         Code::WindowDiffers,
@@ -111,6 +113,7 @@ impl Code {
             Code::FileWithoutReceipt => "file_without_receipt",
             Code::FailedButIn => "failed_but_in",
             Code::FailedWithoutReason => "failed_without_reason",
+            Code::RefusalMissing => "refusal_missing",
             Code::CountsDiffer => "counts_differ",
             Code::WatermarkDiffers => "watermark_differs",
             Code::WindowDiffers => "window_differs",
@@ -150,6 +153,10 @@ impl Code {
             }
             Code::FailedWithoutReason => {
                 "put it back with `windowflow retry`: it is judged again, and its reason written"
+            }
+            Code::RefusalMissing => {
+                "the store lost what it knew of this, and perhaps more: what else is found tells; \
+                 where the file came with a store that was made anew, nothing is wrong"
             }
             Code::IdTwice => {
                 "an event may count twice: restore a backup, or make the store anew from done/, \

@@ -133,7 +133,10 @@ impl DoneFiles {
         snapshot.try_each_receipt::<Error>(|receipt| {
             first.get_or_insert(receipt.batch);
             if let Some((hash, entry)) = told_by(receipt) {
-                let is_it = |file: &DoneFile| is_name_of(&file.entry, &entry);
+                // one that was taken in by hand for another source is not the one that lies there
+                let is_it = |file: &DoneFile| {
+                    is_name_of(&file.entry, &entry) && file.entry.source() == receipt.source
+                };
                 self.take(receipt, &hash, is_it);
             }
             Ok(())
@@ -184,14 +187,17 @@ impl DoneFiles {
             return false;
         };
         if self.take(receipt, &hash, |_| true) {
-            let found = self.of_batch(batch).map(|file| file.entry.shown()).unwrap_or_default();
+            let found = self.of_batch(batch).map(|file| file.entry.clone());
+            let found = found.unwrap_or_else(|| entry.clone());
             let what = format!("file of batch {batch}");
-            checkup.found(
-                Code::ReceiptName,
-                what,
-                format!("done/{entry}"),
-                format!("done/{found}"),
-            );
+            if is_name_of(&found, &entry) {
+                let expected = format!("source {:?}, whose folder it lies in", found.source());
+                let found = format!("{:?}", receipt.source);
+                checkup.found(Code::ReceiptDiffers, what, expected, found);
+            } else {
+                let (expected, found) = (format!("done/{entry}"), format!("done/{found}"));
+                checkup.found(Code::ReceiptName, what, expected, found);
+            }
             return true;
         }
         // committed, and not moved yet: it is moved before anything else is taken

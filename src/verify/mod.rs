@@ -131,7 +131,8 @@ impl Verify<'_> {
         readable(compared, "ids and receipts", checkup)?;
         let judged = files.judge_others(self, snapshot, last, is_ledger_read, checkup);
         all.lost = readable(judged, "ids", checkup)?.unwrap_or_default();
-        failed::check(spool, checkup);
+        let refused = failed::check(self, snapshot, spool, checkup);
+        readable(refused, "refusals", checkup)?;
         if gone > 0 {
             checkup.not_checked(format!(
                 "the files of {gone} batches: they are not in done/ (removed by retention or by \

@@ -27,6 +27,8 @@ mod model;
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod observed;
 mod plan;
+#[path = "../suite/populated.rs"]
+mod populated;
 #[path = "../suite/random.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the suite, which uses the rest")]
 mod random;

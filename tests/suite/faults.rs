@@ -344,7 +344,7 @@ fn a_store_whose_making_cannot_be_synced_is_whole_or_not_there() {
         let calls = ["-e", "trace=?open,openat,fsync,fdatasync", "-e", &inject];
         let strace = [&["strace", "-f", "-qq", "-o", "trace"], &calls[..]].concat();
         let command = world.command(&["init", "--window-ms", "1000", "--lateness-ms", "0"]);
-        let ran = under(&strace, command).output().unwrap();
+        let ran = under(&strace, &command).output().unwrap();
         let trace = fs::read_to_string(world.root().join("trace")).unwrap();
         if !trace.contains("INJECTED") {
             assert!(ran.status.success());

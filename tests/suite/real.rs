@@ -1,7 +1,7 @@
 //! A store that is tested through the library: either one, at a time of day of the test's own, with
 //! the same acts for the model beside it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windowflow::act::{self, Asked};
 use windowflow::clock::Clock;
@@ -22,7 +22,9 @@ pub enum Real {
         store: Option<Box<SqliteStore>>,
         path: PathBuf,
         now_ms: i64,
-        _folder: tempfile::TempDir,
+        /// How many ids make a run, where that is not to be as many as usual.
+        runs_of: Option<u64>,
+        folder: tempfile::TempDir,
     },
     Memory(Box<MemoryStore>),
 }
@@ -36,9 +38,35 @@ fn options(now_ms: i64) -> Options {
 impl Real {
     pub fn sqlite(settings: Settings) -> Real {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("store.db");
+        let path = folder.path().join("windowflow.db");
         let (store, _) = SqliteStore::create(&path, product(settings), options(NOW_MS)).unwrap();
-        Real::Sqlite { store: Some(Box::new(store)), path, now_ms: NOW_MS, _folder: folder }
+        let store = Some(Box::new(store));
+        Real::Sqlite { store, path, now_ms: NOW_MS, runs_of: None, folder }
+    }
+
+    /// The same, with runs and merges after few ids already.
+    pub fn sqlite_of_small_runs(settings: Settings) -> Real {
+        let mut real = Real::sqlite(settings);
+        if let Real::Sqlite { runs_of, .. } = &mut real {
+            *runs_of = Some(24);
+        }
+        real.reopen();
+        real
+    }
+
+    /// The folder that the store lies in.
+    pub fn spool(&self) -> &Path {
+        match self {
+            Real::Sqlite { folder, .. } => folder.path(),
+            Real::Memory(_) => panic!("it lies nowhere"),
+        }
+    }
+
+    /// Puts a file where one that was ingested is kept.
+    pub fn put_into_done(&self, name: &str, text: &str) {
+        let done = self.spool().join("done");
+        std::fs::create_dir_all(&done).unwrap();
+        std::fs::write(done.join(name), text).unwrap();
     }
 
     pub fn memory(settings: Settings) -> Real {
@@ -53,7 +81,11 @@ impl Real {
     }
 
     pub fn ingest(&mut self, text: &str) -> Result<Answer, Refusal> {
-        let delivery = Delivery::fresh("a file".into(), "default".into()).unwrap();
+        self.ingest_as("a file", text)
+    }
+
+    pub fn ingest_as(&mut self, name: &str, text: &str) -> Result<Answer, Refusal> {
+        let delivery = Delivery::fresh(name.into(), "default".into()).unwrap();
         let ingest = Ingest {
             delivery: &delivery,
             limits: Limits::default(),
@@ -93,9 +125,13 @@ impl Real {
 
     /// As after the end of the process and the begin of another.
     pub fn reopen(&mut self) {
-        if let Real::Sqlite { store, path, now_ms, .. } = self {
+        if let Real::Sqlite { store, path, now_ms, runs_of, .. } = self {
             drop(store.take());
-            *store = Some(Box::new(SqliteStore::open(path, options(*now_ms)).unwrap()));
+            let opened = SqliteStore::open(path, options(*now_ms)).unwrap();
+            *store = Some(Box::new(match runs_of {
+                Some(ids) => opened.with_runs_of(*ids),
+                None => opened,
+            }));
         }
     }
 

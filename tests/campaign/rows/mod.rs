@@ -1,6 +1,7 @@
 //! The rows of the table, in the order in which they run, and what several of them need.
 
 mod clock_steps;
+mod damage;
 mod doctored;
 mod error_lasting;
 mod error_once;
@@ -36,6 +37,7 @@ pub const ROWS: &[&Row] = &[
     &leaks::ROW,
     &signals::ROW,
     &soak::ROW,
+    &damage::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Row, Rows, params};
 
 use super::shown;
@@ -244,8 +244,16 @@ fn compare(
 }
 
 fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Vec<Value>>> {
-    let read = |row: &Row<'_>| (0..row.as_ref().column_count()).map(|at| row.get(at)).collect();
+    let read = |row: &Row<'_>| (0..row.as_ref().column_count()).map(|at| value(row, at)).collect();
     rows.next()?.map(read).transpose()
+}
+
+/// A column as it is; text that is damaged is an error, where `Row::get` would panic.
+fn value(row: &Row<'_>, at: usize) -> rusqlite::Result<Value> {
+    match row.get_ref(at)? {
+        text @ ValueRef::Text(_) => Ok(Value::Text(text.as_str()?.to_owned())),
+        other => Ok(other.into()),
+    }
 }
 
 /// The order in which SQLite sorts values of these kinds.

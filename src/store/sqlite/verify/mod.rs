@@ -116,6 +116,21 @@ impl SqliteSnapshot {
         self.read("last batch", |connection| Ok(head::load(connection)?.last_number))
     }
 
+    /// Whether the store has a refusal of that file, at that moment, for that reason; also when it is
+    /// from before the first that is kept.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn knows_refusal(&self, file: &str, at_ms: i64, code: &str) -> Result<bool, Error> {
+        self.read("refusals", |connection| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM refusals WHERE file = ?1 AND \
+                       refused_at_ms = ?2 AND code = ?3) OR EXISTS (SELECT 1 FROM refusals \
+                       WHERE refusal > 1 AND refusal = (SELECT MIN(refusal) FROM refusals) \
+                       AND refused_at_ms >= ?2)";
+            connection.prepare_cached(sql)?.query_row(params![file, at_ms, code], |row| row.get(0))
+        })
+    }
+
     /// Calls `each` with every receipt; one that fails ends it.
     ///
     /// # Errors
