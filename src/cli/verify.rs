@@ -8,34 +8,103 @@ use super::args::{Verify as Arguments, Where};
 use super::{Exit, Failure, results};
 use crate::report::{grouped, utc};
 use crate::spool::Spool;
+use crate::spool::lock::{Lock, LockError};
 use crate::spool::name::shown;
-use crate::verify::{Verified, Verify};
+use crate::verify::{self, Repair, Verified, Verify};
 
-pub(super) fn run(at: &Where, _command: &Arguments) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     let (db, options) = (at.db()?, at.options()?);
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
     // a store of which no spool is known is looked through by itself
     let spool = at.spool().ok().map(|spool| Spool::at(&spool));
     let verify = Verify { db: &db, options: &options, spool: spool.as_ref(), limits };
-    let verified = verify.run()?;
+    let (repaired, verified) = match (command.repair, &spool) {
+        (false, _) => (None, verify.run()?),
+        (true, Some(spool)) => mend(&verify, spool)?,
+        // it says which options name one
+        (true, None) => return at.spool().map(|_| Exit::Usage),
+    };
     let mut out = results();
     let name = shown(db.as_os_str().as_encoded_bytes());
     match at.json {
-        true => print_json(&name, &verified, &mut out)?,
-        false => print(&name, &verified, &mut out)?,
+        true => print_json(&name, &verified, repaired.as_ref(), &mut out)?,
+        false => {
+            if let Some(repaired) = &repaired {
+                print_repair(&name, repaired, &mut out)?;
+            }
+            print(&name, &verified, &mut out)?;
+        }
     }
     out.flush()?;
     Ok(if verified.checkup.total() == 0 { Exit::Done } else { Exit::Refused })
 }
 
-fn print_json(db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+/// Mends what can be, while no daemon can start.
+fn mend(verify: &Verify<'_>, spool: &Spool) -> Result<(Option<Repair>, Verified), Failure> {
+    if !spool.root().is_dir() {
+        let root = shown(spool.root().as_os_str().as_encoded_bytes());
+        return Err(Failure::new(Exit::Missing, format!("there is no spool at {root}")));
+    }
+    let _lock = Lock::take(spool.root()).map_err(|error| match error {
+        LockError::Held { .. } => Failure::new(Exit::Again, error.to_string()),
+        LockError::Io { .. } => Failure::new(Exit::Failed, error.to_string()),
+    })?;
+    let found = verify.run()?;
+    let (repaired, verified) = verify::repair(verify, spool, found)?;
+    Ok((Some(repaired), verified))
+}
+
+fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(backup) = &repair.backup {
+        let backup = shown(backup.as_os_str().as_encoded_bytes());
+        writeln!(out, "copied to {backup}, as it was")?;
+    }
+    if repair.rebuilt {
+        writeln!(out, "runs and filters of ids: made anew from what came with the ids")?;
+    }
+    for (file, committed) in &repair.taken {
+        let (batch, counts) = (committed.batch, &committed.counts);
+        writeln!(out, "done/{}: taken in again, as batch {batch}: {counts}", file.entry)?;
+    }
+    if !repair.taken.is_empty() {
+        writeln!(
+            out,
+            "note: what was done by hand after the last batch that was left (advance, release, \
+             discard, late --apply, sources that came and went) would be lost as well, and nothing \
+             shows whether there was any: the daemon's log and those who did it know; do it again"
+        )?;
+    }
+    for (what, why) in &repair.left {
+        writeln!(out, "{what}: left as it is: {why}")?;
+    }
+    if !repair.left.is_empty() {
+        writeln!(
+            out,
+            "what was left can be mended by a new store only, from a backup or from done/:\n  \
+             windowflow backup {db}.damaged --db {db}     # keep what there is\n  \
+             windowflow init --spool NEW --window-ms ... --lateness-ms ...   # with its settings\n  \
+             then put the files of done/ into NEW/inbox in the order in which they came first (the \
+             receipts and the daemon's log tell), and run windowflow run --spool NEW --once"
+        )?;
+    } else if repair.backup.is_none() {
+        writeln!(out, "there was nothing to mend")?;
+    }
+    writeln!(out)
+}
+
+fn print_json(
+    db: &str,
+    verified: &Verified,
+    repair: Option<&Repair>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let checkup = &verified.checkup;
     let figures = checkup.figures().iter();
     let checked: Map<String, Value> =
         figures.map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let by_code: Map<String, Value> =
         checkup.by_code().map(|(code, count)| (code.name().to_owned(), json!(count))).collect();
-    let answer = json!({
+    let mut answer = json!({
         "format": 1,
         "db": db,
         "last_batch": verified.state.map(|(batch, _)| batch),
@@ -46,6 +115,19 @@ fn print_json(db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<
         "checked": checked,
         "not_checked": checkup.gaps(),
     });
+    if let Some(repair) = repair {
+        let taken = repair.taken.iter().map(|(file, committed)| {
+            json!({"file": file.entry.shown(), "batch": committed.batch, "counts": committed.counts})
+        });
+        let left = repair.left.iter().map(|(what, why)| json!({"what": what, "why": why}));
+        let backup = repair.backup.as_ref().map(|path| shown(path.as_os_str().as_encoded_bytes()));
+        answer["repair"] = json!({
+            "backup": backup,
+            "runs_made_anew": repair.rebuilt,
+            "taken_in_again": taken.collect::<Vec<_>>(),
+            "left": left.collect::<Vec<_>>(),
+        });
+    }
     writeln!(out, "{answer}")
 }
 

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Standing, Verify};
 use crate::archive::{self, Archive};
-use crate::decode::{Decoder, Fault, Limits};
+use crate::decode::{self, Decoder, Limits};
+use crate::engine::Fact;
 use crate::event::Chunk;
 use crate::spool::name::{is_ignored, shown};
 use crate::spool::{Entry, Spool};
@@ -132,7 +133,7 @@ impl DoneFiles {
         let mut first = None;
         snapshot.try_each_receipt::<Error>(|receipt| {
             first.get_or_insert(receipt.batch);
-            if let Some((hash, entry)) = told_by(receipt) {
+            if let (Some(hash), Some(entry)) = (hash_of(receipt), Entry::parse(&receipt.file)) {
                 // one that was taken in by hand for another source is not the one that lies there
                 let is_it = |file: &DoneFile| {
                     is_name_of(&file.entry, &entry) && file.entry.source() == receipt.source
@@ -180,26 +181,18 @@ impl DoneFiles {
         checkup: &mut Checkup,
     ) -> bool {
         let batch = receipt.batch;
-        let Some((hash, entry)) = told_by(receipt) else {
+        let Some(hash) = hash_of(receipt) else {
             let what = format!("receipt of batch {batch}");
-            let found = format!("{:?}, {:?}", receipt.file, receipt.sha256);
-            checkup.found(Code::ReceiptDiffers, what, "a file name and a hash", found);
+            let found = format!("{:?}", receipt.sha256);
+            checkup.found(Code::ReceiptDiffers, what, "a hash", found);
             return false;
         };
         if self.take(receipt, &hash, |_| true) {
-            let found = self.of_batch(batch).map(|file| file.entry.clone());
-            let found = found.unwrap_or_else(|| entry.clone());
-            let what = format!("file of batch {batch}");
-            if is_name_of(&found, &entry) {
-                let expected = format!("source {:?}, whose folder it lies in", found.source());
-                let found = format!("{:?}", receipt.source);
-                checkup.found(Code::ReceiptDiffers, what, expected, found);
-            } else {
-                let (expected, found) = (format!("done/{entry}"), format!("done/{found}"));
-                checkup.found(Code::ReceiptName, what, expected, found);
-            }
+            self.check_name(receipt, checkup);
             return true;
         }
+        // what was taken in by hand may have the name of a path
+        let Some(entry) = Entry::parse(&receipt.file) else { return false };
         // committed, and not moved yet: it is moved before anything else is taken
         let mut waiting = Archive::new(Some(spool.inbox().to_owned()), Limits::default());
         if waiting.find(receipt).is_ok() {
@@ -220,6 +213,25 @@ impl DoneFiles {
         false
     }
 
+    /// The file of that receipt lies under another name or in the folder of another source: right for
+    /// one that was taken in by hand, from wherever.
+    fn check_name(&self, receipt: &ReceiptRow, checkup: &mut Checkup) {
+        let Some(found) = self.of_batch(receipt.batch).map(|file| &file.entry) else { return };
+        let what = format!("file of batch {}", receipt.batch);
+        let entry = Entry::parse(&receipt.file);
+        if entry.as_ref().is_some_and(|entry| is_name_of(found, entry)) {
+            let expected = format!("source {:?}, whose folder it lies in", found.source());
+            checkup.found(Code::ReceiptDiffers, what, expected, format!("{:?}", receipt.source));
+            return;
+        }
+        let name = receipt.file.rsplit('/').next().and_then(Entry::parse);
+        let bare = Entry::new(None, found.name.clone());
+        if !name.is_some_and(|name| is_name_of(&bare, &name)) {
+            let expected = format!("done/{}", receipt.file);
+            checkup.found(Code::ReceiptName, what, expected, format!("done/{found}"));
+        }
+    }
+
     /// What the files without a receipt are; answers those whose commit is lost.
     pub(super) fn judge_others(
         &self,
@@ -238,7 +250,7 @@ impl DoneFiles {
         let mut since = HashSet::new();
         verify.look_again()?.try_each_receipt::<Error>(|receipt| {
             if receipt.batch > last {
-                since.extend(told_by(receipt).map(|(hash, _)| hash));
+                since.extend(hash_of(receipt));
             }
             Ok(())
         })?;
@@ -334,7 +346,8 @@ enum Other {
     Gone,
 }
 
-enum Unread {
+/// Why a file could not be read to its end.
+pub(super) enum Unread {
     Gone,
     NoBatch(String),
 }
@@ -346,6 +359,22 @@ fn standing(
     limits: &Limits,
     lookup: &mut Lookup<'_>,
 ) -> Result<Result<Standing, Unread>, Error> {
+    let mut standing = Standing::default();
+    let oldest_ms = lookup.oldest_ms();
+    let read = read_events(base, entry, limits, lookup, &mut |chunk, facts| {
+        standing.add(chunk, facts, oldest_ms);
+    })?;
+    Ok(read.map(|()| standing))
+}
+
+/// Shows the events of a file, with what the store knows of each.
+pub(super) fn read_events(
+    base: &Path,
+    entry: &Entry,
+    limits: &Limits,
+    lookup: &mut Lookup<'_>,
+    each: &mut dyn FnMut(&Chunk, &[Fact]),
+) -> Result<Result<(), Unread>, Error> {
     let file = match archive::open(base, entry) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Err(Unread::Gone)),
@@ -353,30 +382,29 @@ fn standing(
     };
     let mut decoder = Decoder::new(file, Limits { max_file_bytes: None, ..limits.clone() });
     let (mut chunk, mut facts) = (Chunk::default(), Vec::new());
-    let mut standing = Standing::default();
     loop {
         let more = decoder.read_chunk(&mut chunk);
         lookup.facts(&chunk, &mut facts)?;
-        standing.add(&chunk, &facts, lookup.oldest_ms());
+        each(&chunk, &facts);
         match more {
             Ok(true) => {}
-            Ok(false) => return Ok(Ok(standing)),
-            Err(Fault::Io(error)) => return Ok(Err(Unread::NoBatch(error.to_string()))),
-            Err(Fault::Refused(refusal)) => {
+            Ok(false) => return Ok(Ok(())),
+            Err(decode::Fault::Io(error)) => return Ok(Err(Unread::NoBatch(error.to_string()))),
+            Err(decode::Fault::Refused(refusal)) => {
                 return Ok(Err(Unread::NoBatch(shown(refusal.message.as_bytes()))));
             }
         }
     }
 }
 
-/// The hash and the name that a receipt of events has.
-fn told_by(receipt: &ReceiptRow) -> Option<([u8; 32], Entry)> {
+/// The hash that a receipt of events has.
+fn hash_of(receipt: &ReceiptRow) -> Option<[u8; 32]> {
     let hex = receipt.sha256.as_deref().filter(|hex| hex.len() == 64 && hex.is_ascii())?;
     let mut hash = [0; 32];
     for (at, byte) in hash.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
     }
-    Some((hash, Entry::parse(&receipt.file)?))
+    Some(hash)
 }
 
 /// Whether a file of that name may be one that came under the other: the same, or with a number

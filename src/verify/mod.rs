@@ -5,6 +5,7 @@
 mod batches;
 mod failed;
 mod files;
+mod repair;
 mod replay;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::{Options, Scratch, SqliteSnapshot, SqliteStore};
 use crate::store::{Error, Snapshot};
 pub use files::{DoneFile, DoneFiles};
+pub use repair::{Repair, repair};
 
 /// What is to be looked through.
 pub struct Verify<'v> {
@@ -41,8 +43,8 @@ pub struct Verified {
     pub state: Option<(u64, i64)>,
     /// The files in done/ whose commit is lost, in the order of their names.
     pub lost: Vec<DoneFile>,
-    /// Whether there is nothing wrong but these.
-    pub else_whole: bool,
+    /// Whether each batch of events was compared with its file, from the first on.
+    pub all_against_files: bool,
 }
 
 impl Verify<'_> {
@@ -84,7 +86,6 @@ impl Verify<'_> {
             Some(spool) => self.against_files(&snapshot, spool, last, is_ledger_read, &mut all)?,
             None => checkup.not_checked("files in done/ and failed/: no spool was named (--spool)"),
         }
-        all.else_whole = all.checkup.by_code().all(|(code, _)| code == Code::LostCommit);
         Ok(all)
     }
 
@@ -129,6 +130,7 @@ impl Verify<'_> {
         let Some(gone) = readable(matched, "receipts", checkup)? else { return Ok(()) };
         let compared = batches::compare(snapshot, &files, spool.done(), &self.limits, checkup);
         readable(compared, "ids and receipts", checkup)?;
+        all.all_against_files = gone == 0 && snapshot.has_all_receipts()?;
         let judged = files.judge_others(self, snapshot, last, is_ledger_read, checkup);
         all.lost = readable(judged, "ids", checkup)?.unwrap_or_default();
         let refused = failed::check(self, snapshot, spool, checkup);
@@ -139,7 +141,7 @@ impl Verify<'_> {
                  hand, or taken in by hand from elsewhere)"
             ));
         }
-        if gone > 0 || !snapshot.has_all_receipts()? {
+        if !all.all_against_files {
             checkup.not_checked(
                 "all batches played again from their files: done/ or the receipts are not complete",
             );

@@ -1,4 +1,4 @@
-//! Row 7, its second half: a flipped byte anywhere in the store or in its log.
+//! Row 7: a write that the disk swallows, and a byte that it flips, in the store or in its log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use windowflow::engine::settings::LatePolicy;
 
+use super::lost_write::LostWrites;
 use crate::dice::Dice;
 use crate::populated::{Populated, verify, visible};
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
@@ -13,7 +14,7 @@ use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
 /// Either it is found, or nothing that can be seen differs.
 pub const ROW: Row = Row {
     number: 7,
-    fault: "flipped byte in the store or its log",
+    fault: "lost write, flipped byte in the store or its log",
     promise: "found by verify, or nothing to be seen differs",
     figures: Figures { quick: 100, soak: 20_000 },
     lanes: 2,
@@ -28,10 +29,12 @@ struct Image {
 
 struct Damage {
     images: Vec<Image>,
+    lost: LostWrites,
 }
 
 /// One store that was closed, and one that has much of what is in it in its log still.
-fn begin(_: &Scale) -> Result<Box<dyn Trial>, Unable> {
+fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
+    let lost = LostWrites::count(*scale)?;
     let mut images = Vec::new();
     for policy in [LatePolicy::Aside, LatePolicy::Correct] {
         let made = tempfile::tempdir().unwrap();
@@ -44,7 +47,7 @@ fn begin(_: &Scale) -> Result<Box<dyn Trial>, Unable> {
         drop(all.close());
         images.push(image(made.path()));
     }
-    Ok(Box::new(Damage { images }))
+    Ok(Box::new(Damage { images, lost }))
 }
 
 fn image(from: &Path) -> Image {
@@ -61,7 +64,17 @@ fn image(from: &Path) -> Image {
 }
 
 impl Trial for Damage {
-    fn attempt(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
+    /// By turns a write is lost, as long as there is another one, and a byte is flipped.
+    fn attempt(&self, n: u64, dice: Dice) -> Result<Tried, String> {
+        match self.lost.write(n / 2).filter(|_| n.is_multiple_of(2)) {
+            Some(write) => self.lost.lose(write),
+            None => self.flip(n, dice),
+        }
+    }
+}
+
+impl Damage {
+    fn flip(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
         let image = &self.images[n as usize % self.images.len()];
         let copy = tempfile::tempdir().unwrap();
         copy_all(image.spool.path(), copy.path());

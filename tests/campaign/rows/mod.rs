@@ -10,6 +10,7 @@ mod kill_anytime;
 mod kill_at_call;
 mod leaks;
 mod lock_held;
+mod lost_write;
 mod signals;
 mod soak;
 mod torn_writes;

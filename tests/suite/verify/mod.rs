@@ -1,7 +1,9 @@
 //! `verify`: nothing is found where nothing is wrong, whatever has happened; what is wrong is found.
 
 mod clean;
+mod command;
 mod damage;
+mod repair;
 
 use std::fs;
 use std::path::Path;

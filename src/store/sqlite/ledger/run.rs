@@ -34,6 +34,8 @@ pub(super) fn unpacked(id: [u8; 8], least: u64) -> (u64, u64) {
     let id = u64::from_be_bytes(id);
     // the first at or above the least of the part that has these lower bits
     let short = least + ((id >> PLACE_BITS).wrapping_sub(least) & LOW);
+    // damaged ones may lie behind all that there can be
+    let short = short & ((1 << SHORT_BITS) - 1);
     (short, id & (MAX_ENTRIES - 1))
 }
 

@@ -159,7 +159,8 @@ fn check_run(
                 if is_first {
                     count += 1;
                     filter.add(short);
-                    if short >= least_in(part + 1, facts.parts) || place >= reaches {
+                    let is_of_part = least_in(part, facts.parts)..least_in(part + 1, facts.parts);
+                    if !is_of_part.contains(&short) || place >= reaches {
                         let expected = "an id of that part, at a place within the run";
                         let found = format!("{short:012x} at {place}");
                         let what = format!("{what}, part {part}");

@@ -1,20 +1,16 @@
 //! Compares what a store says, row by row, with what another one has come to.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Row, Rows, params};
+use rusqlite::{Row, Rows};
 
-use super::shown;
-use crate::engine::Counts;
-use crate::engine::totals::Totals;
+use super::{shown, streams};
+use crate::engine::settings::LatePolicy;
+use crate::store::Error;
 use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::read::SqliteSnapshot;
-use crate::store::sqlite::windows::totals;
 use crate::store::sqlite::{fault::fault, head};
-use crate::store::{Error, Snapshot, Span};
 
 /// Which rows retention may have removed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,14 +169,14 @@ impl SqliteSnapshot {
         let what = "the store's";
         let store = Table { code: Code::CountsDiffer, what, keys: 1, sql: figures };
         compare(self, replayed, &store, "the files, played again,", &|_| false, checkup)?;
-        compare_windows(self, replayed, "the files, played again,", i64::MIN, checkup)?;
-        compare_accounts(self, replayed, checkup)
+        streams::compare_windows(self, replayed, streams::By::Files, i64::MIN, checkup)?;
+        streams::compare_accounts(self, replayed, checkup)
     }
 
     fn allowed(&self) -> Result<Allowed, Error> {
         self.read("what retention removed", |connection| {
             let head = head::load(connection)?;
-            let is_aside = self.fixed().late_policy() == crate::engine::settings::LatePolicy::Aside;
+            let is_aside = self.fixed().late_policy() == LatePolicy::Aside;
             let late = if is_aside { head.counts.late.saturating_sub(head.late_kept) } else { 0 };
             let first_ms: Option<i64> =
                 connection.query_row("SELECT MIN(to_ms) FROM moves", [], |row| row.get(0))?;
@@ -323,193 +319,4 @@ impl Differs<'_> {
         };
         columns.map(one).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// Compares windows from that start on. `by` says what the others were made of.
-pub(super) fn compare_windows(
-    store: &SqliteSnapshot,
-    other: &SqliteSnapshot,
-    by: &str,
-    from_ms: i64,
-    checkup: &mut Checkup,
-) -> Result<(), Error> {
-    let in_other = |error: rusqlite::Error| fault(other.path(), "read what was made again", &error);
-    let has_revisions = by != "the ids";
-    let sql = "SELECT start_ms, key, count, sum, min, max, revision FROM windows \
-               WHERE start_ms >= ?1 ORDER BY start_ms, key";
-    let mut pattern = other.connection().prepare(sql).map_err(in_other)?;
-    let mut pattern = pattern.query(params![from_ms]).map_err(in_other)?;
-    let read = |row: &Row<'_>| -> rusqlite::Result<Window> {
-        Ok(((row.get(0)?, row.get(1)?), totals(row, 2)?, row.get(6)?))
-    };
-    let mut step = || pattern.next()?.map(read).transpose();
-    let mut expected = step().map_err(in_other)?;
-    let pruned_ms = store.read("figures", head::load)?.pruned_start_ms;
-    let lacks = |(id, totals, _): &Window, checkup: &mut Checkup| {
-        if pruned_ms.is_none_or(|ms| id.0 > ms) {
-            let expected = format!("{}; so say {by}", words(totals));
-            checkup.found(Code::WindowDiffers, named(id), expected, "none");
-        }
-    };
-    let mut failed = None;
-    let span = Span { from_ms: Some(from_ms), to_ms: None };
-    let told = store.windows(span, &mut |window| {
-        let id = (window.start_ms, window.key);
-        while let Some(one) = expected.take_if(|one| (one.0.0, one.0.1.as_str()) < id) {
-            lacks(&one, checkup);
-            match step() {
-                Ok(next) => expected = next,
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-        }
-        let same = expected.take_if(|one| (one.0.0, one.0.1.as_str()) == id);
-        let expected_totals = same.as_ref().map(|one| one.1);
-        let revision = same.as_ref().map_or(0, |one| one.2);
-        let id = (window.start_ms, window.key.to_owned());
-        if expected_totals != Some(window.totals) {
-            let expected = expected_totals.map_or("none".to_owned(), |totals| words(&totals));
-            let expected = format!("{expected}; so say {by}");
-            checkup.found(Code::WindowDiffers, named(&id), expected, words(&window.totals));
-        } else if has_revisions && revision != window.revision {
-            let (expected, found) = (revision.to_string(), window.revision.to_string());
-            let what = format!("revision of {}", named(&id));
-            checkup.found(Code::RevisionDiffers, what, expected, found);
-        }
-        if same.is_some() {
-            match step() {
-                Ok(next) => expected = next,
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-        }
-        ControlFlow::Continue(())
-    });
-    if let Some(error) = failed {
-        return Err(in_other(error));
-    }
-    match told {
-        Ok(()) => {}
-        Err(Error::Corrupt(text)) => {
-            checkup.found(Code::StoreUnreadable, "windows", "rows that can be read", text);
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    }
-    while let Some(one) = expected {
-        lacks(&one, checkup);
-        expected = step().map_err(in_other)?;
-    }
-    Ok(())
-}
-
-/// A window by its start and key, what it holds, and its revision.
-type Window = ((i64, String), Totals, u64);
-
-fn named((start_ms, key): &(i64, String)) -> String {
-    format!("window {start_ms} of key {}", shown(key))
-}
-
-fn words(totals: &Totals) -> String {
-    let Totals { count, sum, min, max } = totals;
-    format!("count {count}, sum {sum}, min {min}, max {max}")
-}
-
-/// Compares what each source sent of each key. Where retention added some of it up, only that its
-/// sum is right.
-fn compare_accounts(
-    store: &SqliteSnapshot,
-    other: &SqliteSnapshot,
-    checkup: &mut Checkup,
-) -> Result<(), Error> {
-    let in_other = |error: rusqlite::Error| fault(other.path(), "read what was made again", &error);
-    let sql = "SELECT source, key, accepted, late, duplicate, future, expired, last_seen_ms \
-               FROM accounts ORDER BY source, key";
-    let mut pattern = other.connection().prepare(sql).map_err(in_other)?;
-    let mut pattern = pattern.query([]).map_err(in_other)?;
-    let read = |row: &Row<'_>| -> rusqlite::Result<Account> {
-        Ok(((row.get(0)?, row.get(1)?), head::counts(row, 2)?, row.get(7)?))
-    };
-    let mut step = || {
-        let row = pattern.next().and_then(|row| row.map(read).transpose());
-        row.map_err(in_other)
-    };
-    let pruned: BTreeMap<String, Counts> = store.read("accounts", |connection| {
-        connection
-            .prepare(
-                "SELECT source, accepted, late, duplicate, future, expired FROM pruned_accounts",
-            )?
-            .query_map([], |row| Ok((row.get(0)?, head::counts(row, 1)?)))?
-            .collect()
-    })?;
-    let mut expected = step()?;
-    let mut failed = None;
-    let told = store.accounts(&mut |account| {
-        let Some(key) = account.key else { return ControlFlow::Continue(()) };
-        let id = (account.source, key);
-        let lacking = |one: &Account, checkup: &mut Checkup| lacks(one, &pruned, checkup);
-        loop {
-            let Some(one) = expected.take_if(|one| (one.0.0.as_str(), one.0.1.as_str()) <= id)
-            else {
-                if !pruned.contains_key(account.source) {
-                    let found = format!("{} ({:?})", account.counts, account.last_seen_ms);
-                    checkup.found(Code::AccountDiffers, account_of(id), "none", found);
-                }
-                return ControlFlow::Continue(());
-            };
-            let is_same = (one.0.0.as_str(), one.0.1.as_str()) == id;
-            let found = (account.counts, account.last_seen_ms);
-            if !is_same {
-                lacking(&one, checkup);
-            } else if found != (one.1, Some(one.2)) && !pruned.contains_key(account.source) {
-                let expected = format!("{}, up to {}; so say the files", one.1, one.2);
-                let found = format!("{}, up to {:?}", found.0, found.1.unwrap_or(-1));
-                checkup.found(Code::AccountDiffers, account_of(id), expected, found);
-            }
-            match step() {
-                Ok(next) => expected = next,
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
-            }
-            if is_same {
-                return ControlFlow::Continue(());
-            }
-        }
-    });
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    match told {
-        Err(Error::Corrupt(text)) => {
-            checkup.found(Code::StoreUnreadable, "accounts", "rows that can be read", text);
-            return Ok(());
-        }
-        other => other?,
-    }
-    while let Some(one) = expected {
-        lacks(&one, &pruned, checkup);
-        expected = step()?;
-    }
-    Ok(())
-}
-
-/// An account by source and key, its counts, and how far event time had come with it.
-type Account = ((String, String), Counts, i64);
-
-fn lacks(one: &Account, pruned: &BTreeMap<String, Counts>, checkup: &mut Checkup) {
-    let ((source, key), counts, _) = one;
-    if !pruned.contains_key(source) {
-        let expected = format!("{counts}; so say the files, played again");
-        checkup.found(Code::AccountDiffers, account_of((source, key)), expected, "none");
-    }
-}
-
-fn account_of((source, key): (&str, &str)) -> String {
-    format!("account of source {}, key {}", shown(source), shown(key))
 }

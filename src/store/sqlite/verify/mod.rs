@@ -5,7 +5,9 @@ mod compare;
 mod entries;
 mod kept;
 mod kept_in;
+mod mend;
 mod scratch;
+mod streams;
 mod sums;
 mod totals;
 

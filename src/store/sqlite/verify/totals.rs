@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, Row, Rows};
 
-use super::compare::compare_windows;
 use super::scratch::Scratch;
 use super::shown;
+use super::streams::{By, compare_windows};
 use crate::engine::settings::{LatePolicy, Settings};
 use crate::engine::{self, Changes, Counts};
 use crate::event::{Chunk, Event, HashKey, Place};
@@ -83,7 +83,7 @@ pub(super) fn check(
         };
     }
     let Some(from_ms) = first_told(snapshot, checkup)?.filter(|_| is_read) else { return Ok(()) };
-    compare_windows(snapshot, &scratch.snapshot()?, "the ids", from_ms, checkup)
+    compare_windows(snapshot, &scratch.snapshot()?, By::Ids, from_ms, checkup)
 }
 
 /// From which start on windows can be made from ids; none when from none on.

@@ -1,0 +1,101 @@
+//! `windowflow verify` as it is typed: what it prints, how it ends, and that it can be asked at any
+//! time.
+
+use std::fs;
+
+use crate::world::World;
+
+fn event(id: &str, timestamp_ms: i64) -> String {
+    format!(r#"{{"id":"{id}","key":"k","timestamp_ms":{timestamp_ms},"value":1}}"#)
+}
+
+#[test]
+fn it_ends_with_a_code_that_a_script_can_use() {
+    let world = World::new();
+    let none = world.run(&["verify"]).exits(66);
+    assert!(none.err.contains("there is no store"), "{}", none.err);
+    world.init(1000, 0, &[]);
+    world.drop_in("a.json", event("a", 1500));
+    world.drain().ok();
+    let text = world.run(&["verify"]).ok().out;
+    assert!(text.contains("up to batch 1, watermark 1500"), "{text}");
+    assert!(text.contains("1 batches played again") && text.contains("nothing wrong"), "{text}");
+    let json = world.run(&["verify", "--json"]).ok().json();
+    assert_eq!(json["format"], 1);
+    assert_eq!(json["findings"], serde_json::json!([]));
+    assert_eq!(json["not_checked"], serde_json::json!([]));
+    assert_eq!((&json["checked"]["ids"], &json["last_batch"]), (&1.into(), &1.into()));
+
+    // a name that would forge a line
+    fs::write(world.spool().join("done/b\n.json"), event("b", 1600)).unwrap();
+    let text = world.run(&["verify"]).exits(65).out;
+    assert!(text.contains("lost_commit: done/b\\n.json\n"), "{text}");
+    let json = world.run(&["verify", "--json"]).exits(65).json();
+    assert_eq!(json["findings"][0]["code"], "lost_commit");
+    assert_eq!(json["findings_by_code"]["lost_commit"], 1);
+    for member in ["what", "expected", "found", "do"] {
+        assert!(json["findings"][0][member].as_str().is_some_and(|text| !text.is_empty()));
+    }
+    let store = rusqlite::Connection::open(world.db()).unwrap();
+    store.execute_batch("PRAGMA user_version = 99").unwrap();
+    world.run(&["verify"]).exits(78);
+}
+
+/// Of more than are listed the rest is counted.
+#[test]
+fn what_is_listed_has_an_end() {
+    let world = World::with_store(1000, 0);
+    world.drop_in("a.json", event("a", 1500));
+    world.drain().ok();
+    for number in 0..130 {
+        let path = world.spool().join(format!("done/{number}.json"));
+        fs::write(path, event(&format!("lost-{number}"), 1600)).unwrap();
+    }
+    let ran = world.run(&["verify"]).exits(65);
+    assert!(ran.out.contains("130 findings") && ran.out.contains("and 30 more"), "{}", ran.out);
+    let json = world.run(&["verify", "--json"]).exits(65).json();
+    assert_eq!(json["findings"].as_array().unwrap().len(), 100);
+    assert_eq!(json["findings_in_all"], 130);
+}
+
+/// Files are taken in, refused and moved all the time, and the log is emptied.
+#[test]
+fn while_a_daemon_works_nothing_is_found() {
+    let world = World::with_store(1000, 0);
+    let daemon = world.daemon();
+    let (mut verified, mut dropped) = (0, 0);
+    while verified < 8 {
+        for _ in 0..15 {
+            let name = format!("{dropped:04}.json");
+            match dropped % 7 {
+                6 => world.drop_in(&name, "{"),
+                _ => world.drop_in(&name, event(&name, dropped * 100)),
+            }
+            dropped += 1;
+        }
+        let json = world.run(&["verify", "--json"]);
+        assert_eq!(json.code, Some(0), "{}{}\n{}", json.out, json.err, world.told());
+        verified += 1;
+    }
+    world.until_drained();
+    daemon.stop();
+    let json = world.run(&["verify", "--json"]).ok().json();
+    assert_eq!(json["not_checked"], serde_json::json!([]));
+    assert_eq!(json["checked"]["failed_files"], dropped / 7);
+}
+
+/// A store that an older version left is not changed by being looked at.
+#[test]
+fn a_store_of_an_older_version_is_left_as_it_is() {
+    let world = World::new();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/store-v1.db");
+    fs::copy(fixture, world.db()).unwrap();
+    let before = fs::read(world.db()).unwrap();
+    let ran = world.run(&["verify"]).exits(78);
+    assert!(ran.err.contains("older windowflow") && ran.err.contains("backup"), "{}", ran.err);
+    assert_eq!(fs::read(world.db()).unwrap(), before);
+    // and once it was brought up to date there is nothing wrong with it
+    world.run(&["report"]).ok();
+    let ran = world.run(&["verify"]).ok();
+    assert!(ran.out.contains("not checked: "), "{}", ran.out);
+}
