@@ -21,7 +21,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
         or, as a daemon that watches SPOOL/inbox:\n  \
         windowflow run --spool SPOOL\n\n\
         Exit codes: 0 done, 1 unexpected failure, 2 usage, 65 a batch was refused or verify found \
-        something, 66 no such file or store, 75 busy or out of room: try again, 78 settings or configuration."
+        something, 66 no such file or store, 75 busy or out of room: try again, 78 settings or \
+        configuration."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -161,10 +162,10 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Look whether what the store says is still right
     ///
-    /// Looks through the store by itself, compares it with the files in done/ and failed/, and plays
-    /// all files again into a store of its own in the temporary folder (TMPDIR). Reads only; the
-    /// daemon may run. Exit code 0: nothing was found. 65: something is wrong, and is listed. What
-    /// could not be looked at is said, and counts as neither.
+    /// Looks through the store by itself, compares it with the files in done/ and failed/, and
+    /// plays all files again into a store of its own in the temporary folder (TMPDIR). Reads only;
+    /// the daemon may run. Exit code 0: nothing was found. 65: something is wrong, and is listed.
+    /// What could not be looked at is said, and counts as neither.
     #[command(after_help = "Examples:\n  \
         windowflow --spool ./spool verify\n  \
         windowflow --spool ./spool verify --json\n  \

@@ -82,7 +82,7 @@ fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()
             out,
             "what was left can be mended by a new store only, from a backup or from done/:\n  \
              windowflow backup {db}.damaged --db {db}     # keep what there is\n  \
-             windowflow init --spool NEW --window-ms ... --lateness-ms ...   # with its settings\n  \
+             windowflow init --spool NEW --window-ms ... --lateness-ms ...  # its settings\n  \
              then put the files of done/ into NEW/inbox in the order in which they came first (the \
              receipts and the daemon's log tell), and run windowflow run --spool NEW --once"
         )?;
@@ -117,7 +117,8 @@ fn print_json(
     });
     if let Some(repair) = repair {
         let taken = repair.taken.iter().map(|(file, committed)| {
-            json!({"file": file.entry.shown(), "batch": committed.batch, "counts": committed.counts})
+            let (batch, counts) = (committed.batch, &committed.counts);
+            json!({"file": file.entry.shown(), "batch": batch, "counts": counts})
         });
         let left = repair.left.iter().map(|(what, why)| json!({"what": what, "why": why}));
         let backup = repair.backup.as_ref().map(|path| shown(path.as_os_str().as_encoded_bytes()));

@@ -21,8 +21,8 @@ struct Reason {
     message: String,
 }
 
-/// Looks at each refused file. That nothing of it is in through it is looked at from the other side:
-/// by the receipts.
+/// Looks at each refused file. That nothing of it is in through it is looked at from the other
+/// side: by the receipts.
 pub(super) fn check(
     verify: &Verify<'_>,
     snapshot: &SqliteSnapshot,

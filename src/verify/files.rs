@@ -213,8 +213,8 @@ impl DoneFiles {
         false
     }
 
-    /// The file of that receipt lies under another name or in the folder of another source: right for
-    /// one that was taken in by hand, from wherever.
+    /// The file of that receipt lies under another name or in the folder of another source: right
+    /// for one that was taken in by hand, from wherever.
     fn check_name(&self, receipt: &ReceiptRow, checkup: &mut Checkup) {
         let Some(found) = self.of_batch(receipt.batch).map(|file| &file.entry) else { return };
         let what = format!("file of batch {}", receipt.batch);

@@ -1,6 +1,6 @@
 //! Whether what the store says is still right: the store by itself, against the files in done/ and
-//! failed/, and against what these files come to when they are played again. Only reads; what cannot
-//! be told is said to be so.
+//! failed/, and against what these files come to when they are played again. Only reads; what
+//! cannot be told is said to be so.
 
 mod batches;
 mod failed;
@@ -50,9 +50,8 @@ pub struct Verified {
 impl Verify<'_> {
     /// Looks through one state of the store, whatever is written meanwhile.
     ///
-    /// # Errors
-    /// [`Error::Missing`] when there is no store, [`Error::NewerSchema`] for one of another version,
-    /// and what else keeps it from being read. Damage is no error, but a finding.
+    /// # Errors [`Error::Missing`] when there is no store, [`Error::NewerSchema`] for one of
+    /// another version, and what else keeps it from being read. Damage is no error, but a finding.
     pub fn run(&self) -> Result<Verified, Error> {
         let mut all = Verified::default();
         let snapshot = match SqliteStore::look_at(self.db, self.options) {
@@ -67,8 +66,9 @@ impl Verify<'_> {
         if snapshot.is_older()? {
             return Err(Error::NewerSchema(format!(
                 "{0}: was written by an older windowflow, and this one looks through stores of its \
-                 own version only, without changing them: copy it (windowflow --db {0} backup FILE), \
-                 let the copy be brought up to date (windowflow --db FILE report), then verify FILE",
+                 own version only, without changing them: copy it (windowflow --db {0} backup \
+                 FILE), let the copy be brought up to date (windowflow --db FILE report), then \
+                 verify FILE",
                 self.db.display()
             )));
         }

@@ -1,5 +1,6 @@
-//! Mends a store where it is certain what belongs into it: runs of ids that its entries tell of, and
-//! files whose commit is lost and for which it cannot matter when they come. Anything else is left.
+//! Mends a store where it is certain what belongs into it: runs of ids that its entries tell of,
+//! and files whose commit is lost and for which it cannot matter when they come. Anything else is
+//! left.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ pub struct Repair {
     pub left: Vec<(String, String)>,
 }
 
-/// Mends what can be. The caller holds the lock of the spool, and `found` is what was found under it.
+/// Mends what can be. The caller holds the lock of the spool, and `found` is what was found under
+/// it.
 ///
 /// # Errors
 /// When the store cannot be read, copied or written; what was mended before that stays so, and the
@@ -246,8 +248,8 @@ impl Plan {
         let new = by_source.keys().find(|name| !is_active(&sources, name)).cloned();
         if let Some(new) = new {
             let why = format!(
-                "source {new:?} was idle or had sent nothing: how far the watermark came depends on \
-                 when its events came"
+                "source {new:?} was idle or had sent nothing: how far the watermark came depends \
+                 on when its events came"
             );
             looks.iter_mut().for_each(|look| look.deny(why.clone()));
         }
@@ -300,8 +302,8 @@ fn is_active(sources: &[SourceRow], name: &str) -> bool {
     sources.iter().find(is_it).is_some_and(|row| row.max_timestamp_ms.is_some())
 }
 
-/// Where W is when all is in. All of these sources hold it back already, so the order in which their
-/// files come is no matter of it.
+/// Where W is when all is in. All of these sources hold it back already, so the order in which
+/// their files come is no matter of it.
 fn reached(summary: &Summary, sources: &[SourceRow], more: &BTreeMap<String, i64>) -> i64 {
     let active = || sources.iter().filter(|row| !row.idle);
     if active().any(|row| row.declared && row.max_timestamp_ms.is_none()) {

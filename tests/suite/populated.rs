@@ -1,5 +1,5 @@
-//! A spool with a store in which all has happened that can, in runs of few ids: what is damaged to see
-//! whether that is found.
+//! A spool with a store in which all has happened that can, in runs of few ids: what is damaged to
+//! see whether that is found.
 
 use std::fs;
 use std::ops::ControlFlow;

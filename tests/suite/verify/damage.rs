@@ -50,7 +50,8 @@ const STATEMENTS: &[(Code, &str)] = &[
     ),
     (
         Code::EntryOrder,
-        "UPDATE ledger_entries SET entries = (SELECT entries FROM ledger_entries WHERE first = 0) WHERE first = (SELECT MIN(first) FROM ledger_entries WHERE first > 0)",
+        "UPDATE ledger_entries SET entries = (SELECT entries FROM ledger_entries WHERE first \
+         = 0) WHERE first = (SELECT MIN(first) FROM ledger_entries WHERE first > 0)",
     ),
     (Code::EntryInNoRun, "DELETE FROM ledger_runs WHERE first = 0"),
     (Code::RunDamaged, "DELETE FROM ledger_runs WHERE first = 0"),
@@ -67,7 +68,8 @@ const STATEMENTS: &[(Code, &str)] = &[
     (Code::EntryWithoutReceipt, "DELETE FROM batches WHERE batch = 5"),
     (
         Code::LostCommit,
-        "DELETE FROM batches WHERE batch = (SELECT MAX(batch) FROM batches); DELETE FROM ledger_entries WHERE first = (SELECT MAX(first) FROM ledger_entries)",
+        "DELETE FROM batches WHERE batch = (SELECT MAX(batch) FROM batches); DELETE FROM \
+         ledger_entries WHERE first = (SELECT MAX(first) FROM ledger_entries)",
     ),
     (
         Code::EntryCount,
@@ -249,7 +251,8 @@ fn files_that_do_not_fit_are_found() {
     }
 }
 
-/// Under another number it is the same file; that it is on its way, or was taken away, is no damage.
+/// Under another number it is the same file; that it is on its way, or was taken away, is no
+/// damage.
 #[test]
 fn what_can_rightly_be_is_not_found() {
     let spool = spool();

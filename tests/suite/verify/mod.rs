@@ -1,4 +1,5 @@
-//! `verify`: nothing is found where nothing is wrong, whatever has happened; what is wrong is found.
+//! `verify`: nothing is found where nothing is wrong, whatever has happened; what is wrong is
+//! found.
 
 mod clean;
 mod command;

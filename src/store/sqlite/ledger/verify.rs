@@ -250,7 +250,8 @@ fn check_filter(
     Ok(())
 }
 
-/// What is shown of a part: its number, its ids with their places, and how many bytes are left over.
+/// What is shown of a part: its number, its ids with their places, and how many bytes are left
+/// over.
 type EachPart<'e> = dyn FnMut(u64, &mut dyn Iterator<Item = (u64, u64)>, usize) + 'e;
 
 /// Shows each part that there is.

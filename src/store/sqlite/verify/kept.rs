@@ -7,8 +7,8 @@ use crate::engine::settings::Settings;
 use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::head;
 
-/// What is said of each source agrees with the receipt of its last batch and with its last note, and
-/// the watermark is not behind where they let it be.
+/// What is said of each source agrees with the receipt of its last batch and with its last note,
+/// and the watermark is not behind where they let it be.
 pub(super) fn check_sources(
     connection: &Connection,
     settings: &Settings,

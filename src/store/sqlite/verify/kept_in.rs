@@ -1,5 +1,5 @@
-//! What a batch without a file concerned: the sources that came and went in it, the kept events that
-//! it settled.
+//! What a batch without a file concerned: the sources that came and went in it, the kept events
+//! that it settled.
 
 use std::collections::VecDeque;
 

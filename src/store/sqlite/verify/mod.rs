@@ -118,8 +118,8 @@ impl SqliteSnapshot {
         self.read("last batch", |connection| Ok(head::load(connection)?.last_number))
     }
 
-    /// Whether the store has a refusal of that file, at that moment, for that reason; also when it is
-    /// from before the first that is kept.
+    /// Whether the store has a refusal of that file, at that moment, for that reason; also when it
+    /// is from before the first that is kept.
     ///
     /// # Errors
     /// By kind.

@@ -1,5 +1,5 @@
-//! Compares windows and accounts, of which a part may be packed apart from the tables: the store shows
-//! its own as a stream, beside which the rows of the other are walked through.
+//! Compares windows and accounts, of which a part may be packed apart from the tables: the store
+//! shows its own as a stream, beside which the rows of the other are walked through.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

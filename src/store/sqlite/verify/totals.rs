@@ -1,4 +1,5 @@
-//! Windows made again from what came with each id, as far as the store still knows what became of it.
+//! Windows made again from what came with each id, as far as the store still knows what became of
+//! it.
 
 use rusqlite::{Connection, Row, Rows};
 
@@ -26,7 +27,8 @@ const APART: &str = "SELECT batch, event_index, id, key, timestamp_ms, value, \
     UNION ALL SELECT batch, event_index, id, key, timestamp_ms, value, 0, 1, 'held' FROM held \
     UNION ALL SELECT batch, event_index, id, key, timestamp_ms, value, \
     settlement <> 'discarded' AND NOT EXISTS (SELECT 1 FROM late WHERE late.batch = settled_in \
-    AND late.id = settled.id AND late.applied_in IS NULL), 1, settlement FROM settled ORDER BY 1, 2";
+    AND late.id = settled.id AND late.applied_in IS NULL), 1, settlement FROM settled \
+    ORDER BY 1, 2";
 
 /// An id that does not count in a window, or not at once.
 #[derive(Debug)]
