@@ -152,7 +152,7 @@ fn print(db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
     if all == 0 {
         return writeln!(out, "nothing wrong was found");
     }
-    writeln!(out, "\n{} findings", grouped(all))?;
+    writeln!(out, "\nfindings: {}", grouped(all))?;
     for finding in checkup.findings() {
         writeln!(out, "\n{}: {}", finding.code, finding.what)?;
         writeln!(out, "  expected  {}", finding.expected)?;

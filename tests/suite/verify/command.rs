@@ -52,7 +52,7 @@ fn what_is_listed_has_an_end() {
         fs::write(path, event(&format!("lost-{number}"), 1600)).unwrap();
     }
     let ran = world.run(&["verify"]).exits(65);
-    assert!(ran.out.contains("130 findings") && ran.out.contains("and 30 more"), "{}", ran.out);
+    assert!(ran.out.contains("findings: 130") && ran.out.contains("and 30 more"), "{}", ran.out);
     let json = world.run(&["verify", "--json"]).exits(65).json();
     assert_eq!(json["findings"].as_array().unwrap().len(), 100);
     assert_eq!(json["findings_in_all"], 130);
