@@ -1,6 +1,6 @@
 //! `run`: the daemon.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use log::LevelFilter;
@@ -21,10 +21,7 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     let config = at.config()?.unwrap_or_default();
     start_log(config.daemon.log.to_level_filter());
     let spool = at.spool()?;
-    if !spool.is_dir() {
-        let text = format!("there is no folder {}: make it, then run again", shown_path(&spool));
-        return Err(Failure::new(Exit::Missing, text));
-    }
+    refuse_missing(&spool)?;
     let db = at.db.clone().or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
     // published for others, who may be somewhere else
     let db = std::path::absolute(&db).unwrap_or(db);
@@ -58,6 +55,25 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
         out.flush()?;
     }
     Ok(if command.once && tally.failed > 0 { Exit::Refused } else { Exit::Done })
+}
+
+/// That the spool cannot be looked at does not mean that it is not there.
+fn refuse_missing(spool: &Path) -> Result<(), Failure> {
+    let shown = shown_path(spool);
+    match std::fs::metadata(spool) {
+        Ok(seen) if seen.is_dir() => Ok(()),
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let text = format!(
+                "cannot look at the spool {shown}: {error}; the user that runs windowflow must be \
+                 able to search the folders above it"
+            );
+            Err(Failure::new(Exit::Failed, text))
+        }
+        _ => {
+            let text = format!("there is no folder {shown}: make it, then run again");
+            Err(Failure::new(Exit::Missing, text))
+        }
+    }
 }
 
 fn no_store(db: &Path) -> Failure {

@@ -173,7 +173,13 @@ pub(super) fn make_sub(parent: impl AsFd, name: impl AsRef<OsStr>) -> io::Result
 /// Makes that folder and those above it, where missing.
 pub(super) fn make_all(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+    match std::fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path) {
+        // something is there: no folder, or it could not be looked at just now
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if std::fs::metadata(path)?.is_dir() { Ok(()) } else { Err(error) }
+        }
+        made => made,
+    }
 }
 
 /// Opens a file for reading without following it, blocking on it, or taking a terminal.
