@@ -33,6 +33,8 @@ pub struct Oracle {
     /// How often a file had a receipt before, which a crash between commit and move explains.
     repeats: u64,
     watermark_ms: i64,
+    /// Whether a file may be refused because it could not be opened.
+    pub may_deny: bool,
     /// What was looked at once is not looked at again: for worlds that last.
     lasts: bool,
     /// By start and key: the revision, and the row of the report.
@@ -89,6 +91,7 @@ impl Oracle {
             last_batch: 0,
             repeats: 0,
             watermark_ms: 0,
+            may_deny: false,
             lasts: false,
             finals: BTreeMap::new(),
         }
@@ -283,6 +286,10 @@ impl Oracle {
                 return Err(format!("I3: {file} was refused, and never dropped"));
             };
             if dropped.refused.as_ref() == Some(code) {
+                continue;
+            }
+            if sha256.is_none() && code == "unreadable" && self.may_deny {
+                dropped.refused = Some(code.clone());
                 continue;
             }
             if sha256.as_ref() != Some(&dropped.sha256) {

@@ -51,6 +51,12 @@ pub trait Trial: Sync {
         None
     }
 
+    /// What attempt `n` tries, for the words of a failure; empty where there is nothing to say.
+    fn what(&self, n: u64) -> String {
+        let _ = n;
+        String::new()
+    }
+
     /// One attempt: `n` counts up from 0, the dice are its own.
     ///
     /// # Errors

@@ -122,6 +122,11 @@ fn some(
                         break;
                     }
                     let result = attempt(row, trial, seed, n);
+                    let of = trial.what(n);
+                    let result = result.map_err(|what| match of.is_empty() {
+                        true => what,
+                        false => format!("{of}: {what}"),
+                    });
                     if let Err(what) = &result {
                         say(&format!("row {}, attempt {n}: {what}\n", row.number));
                     }

@@ -95,17 +95,26 @@ fn begin(_: &Scale) -> Result<Box<dyn Trial>, Unable> {
 }
 
 impl Trial for ErrorLasting {
-    fn attempt(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
-        let fault = &FAULTS[(n % FAULTS.len() as u64) as usize];
-        let seed = dice.next();
-        let tried = attempt(fault, seed, &mut dice);
-        tried.map_err(|what| format!("{fault:?}, files of seed {seed}: {what}"))
+    fn what(&self, n: u64) -> String {
+        format!("{:?}", fault(n))
     }
+
+    fn attempt(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
+        let seed = dice.next();
+        let tried = attempt(fault(n), seed, &mut dice);
+        tried.map_err(|what| format!("files of seed {seed}: {what}"))
+    }
+}
+
+fn fault(n: u64) -> &'static Fault {
+    &FAULTS[(n % FAULTS.len() as u64) as usize]
 }
 
 fn attempt((calls, error, paths): &Fault, seed: u64, dice: &mut Dice) -> Result<Tried, String> {
     let mut workload = Workload::of_all_kinds(seed);
     let (world, mut oracle) = Oracle::with_world(&workload);
+    // a file that may not be read is refused, whatever may have become of that since
+    oracle.may_deny = *error == "EACCES";
     // less patience with others than the five seconds
     let config = quick_config(&world, &[("daemon.busy_timeout_ms", "500")]);
     let some = |oracle: &mut Oracle, workload: &mut Workload, most: u64, dice: &mut Dice| {

@@ -78,24 +78,37 @@ impl Trial for ErrorOnce {
         Some(format!("of {} points, each in two ways", self.points.len()))
     }
 
+    fn what(&self, n: u64) -> String {
+        let (call, number, error) = self.point(n);
+        let way = if n.is_multiple_of(2) { "a single run" } else { "a daemon" };
+        let begins = if n.is_multiple_of(3) { ", half done" } else { "" };
+        format!("{way}{begins}, {call} {number} {error}")
+    }
+
     fn attempt(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
-        let (call, number, error) = self.points[(n / 2 % self.points.len() as u64) as usize];
+        let (call, number, error) = self.point(n);
         let is_first_round = n / 2 < self.points.len() as u64;
         let seed = if is_first_round { 0 } else { dice.next() };
-        let (world, oracle) = prepared(seed);
+        let (world, mut oracle) = prepared(seed);
+        // a file that may not be read is refused, whatever may have become of that since
+        oracle.may_deny = error == "EACCES";
         if n.is_multiple_of(3) {
             leave_half_done(&world, dice.below(300));
         }
         let how = format!("error={error}:when={number}");
         let inject = Inject { calls: call, how, paths: Vec::new() };
-        let way = if n.is_multiple_of(2) { "a single run" } else { "a daemon" };
         let tried = match n.is_multiple_of(2) {
             true => single_run(&world, oracle, &inject),
             false => daemon(&world, oracle, &inject),
         };
-        let told = |what| format!("{way}, {call} {number} {error}, files of seed {seed}: {what}");
-        let tried = tried.map_err(told)?;
+        let tried = tried.map_err(|what| format!("files of seed {seed}: {what}"))?;
         Ok(if strace::struck(&world, TRACE) > 0 { tried } else { Tried::Missed })
+    }
+}
+
+impl ErrorOnce {
+    fn point(&self, n: u64) -> Point {
+        self.points[(n / 2 % self.points.len() as u64) as usize]
     }
 }
 

@@ -59,9 +59,15 @@ fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
     let points = spread(all);
     let left_out = (*scale == Scale::Quick && points.len() as u64 > ROW.figures.quick).then(|| {
         let (quick, all) = (ROW.figures.quick, points.len());
-        format!("of {all} points {quick}, spread evenly: all of them in a soak")
+        format!("of {all} points, rounded up, {quick}, spread evenly: all of them in a soak")
     });
     Ok(Box::new(KillAtCall { points, left_out }))
+}
+
+impl KillAtCall {
+    fn point(&self, n: u64) -> (&'static str, u64) {
+        self.points[(n % self.points.len() as u64) as usize]
+    }
 }
 
 /// The same in an order in which the first ones of it lie everywhere.
@@ -95,9 +101,14 @@ impl Trial for KillAtCall {
         self.left_out.clone()
     }
 
+    fn what(&self, n: u64) -> String {
+        let (call, number) = self.point(n);
+        format!("killed at {call} {number}")
+    }
+
     fn attempt(&self, n: u64, mut dice: Dice) -> Result<Tried, String> {
         let round = n / self.points.len() as u64;
-        let (call, number) = self.points[(n % self.points.len() as u64) as usize];
+        let (call, number) = self.point(n);
         let seed = if round == 0 { 0 } else { dice.next() };
         let (world, mut oracle) = prepared(seed);
         let inject =
@@ -105,7 +116,7 @@ impl Trial for KillAtCall {
         let wrapper = inject.wrapper("/dev/null");
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
         let ran = world.run_under(&wrapper, &["run", "--once"]);
-        let told = |what: String| format!("{call} {number}, files of seed {seed}: {what}");
+        let told = |what: String| format!("files of seed {seed}: {what}");
         if !matches!(ran.code, None | Some(0 | 65)) {
             return Err(told(format!("it ended with {:?}: {}", ran.code, ran.err)));
         }

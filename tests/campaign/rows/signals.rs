@@ -66,12 +66,13 @@ fn stop_at(world: &World, config: &str, point_ms: u64) -> Result<Tried, String> 
     let number = [libc::SIGTERM, libc::SIGINT][(point_ms % 2) as usize];
     let mut daemon = world.spawn(&["--config", config]);
     std::thread::sleep(Duration::from_millis(point_ms));
-    let is_caught = daemon.catches(number);
+    // once it has said anything, there is no excuse
+    let is_young = !daemon.catches(number) && world.log().is_empty();
     daemon.signal(name);
     let status = daemon.wait();
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(Tried::Struck),
-        (None, Some(signal)) if signal == number && !is_caught => Ok(Tried::Missed),
+        (None, Some(signal)) if signal == number && is_young => Ok(Tried::Missed),
         _ => Err(format!("{name} after {point_ms} ms: {status}\n{}", world.told())),
     }
 }
