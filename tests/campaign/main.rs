@@ -19,10 +19,23 @@ mod dice;
 mod disk;
 #[path = "../suite/draw.rs"]
 mod draw;
+#[path = "../suite/draw.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod draw;
+#[path = "../suite/hostile/history.rs"]
+mod history;
 mod invariants;
+mod judge;
+#[path = "../suite/hostile/judge.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod judge;
 #[path = "../suite/model.rs"]
 mod model;
+#[path = "../suite/model.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
+mod model;
+#[path = "../suite/hostile/mutate.rs"]
+mod mutate;
 #[path = "../suite/observed.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod observed;
@@ -34,10 +47,17 @@ mod populated;
 mod random;
 #[path = "../suite/real.rs"]
 mod real;
+#[path = "../suite/real.rs"]
+mod real;
 mod recording;
 mod row;
+mod row;
+mod rows;
 mod rows;
 mod run;
+mod run;
+#[path = "../suite/hostile/slow.rs"]
+mod slow;
 mod strace;
 mod workload;
 #[path = "../suite/world.rs"]

@@ -93,7 +93,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, more: &Counts) {
+    /// The sum of both.
+    pub fn add(&mut self, more: &Counts) {
         self.accepted += more.accepted;
         self.late += more.late;
         self.duplicate += more.duplicate;

@@ -1,10 +1,12 @@
 //! The rows of the table, in the order in which they run, and what several of them need.
 
+mod bad_input;
 mod clock_steps;
 mod damage;
 mod doctored;
 mod error_lasting;
 mod error_once;
+mod event_time;
 mod histories;
 mod kill_anytime;
 mod kill_at_call;
@@ -39,6 +41,8 @@ pub const ROWS: &[&Row] = &[
     &signals::ROW,
     &soak::ROW,
     &damage::ROW,
+    &bad_input::ROW,
+    &event_time::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.
