@@ -11,6 +11,8 @@
 )]
 
 mod board;
+#[path = "../suite/hostile/bombs.rs"]
+mod bombs;
 #[path = "../suite/clocked.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod clocked;

@@ -1,6 +1,7 @@
 //! The rows of the table, in the order in which they run, and what several of them need.
 
 mod bad_input;
+mod bombs;
 mod clock_steps;
 mod damage;
 mod doctored;
@@ -43,6 +44,7 @@ pub const ROWS: &[&Row] = &[
     &damage::ROW,
     &bad_input::ROW,
     &event_time::ROW,
+    &bombs::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.

@@ -2,12 +2,14 @@
 //! decoder and, of each kind some, through the daemon; what stands in the spool in place of files;
 //! and what of all that is said again.
 
+mod bombs;
 mod corpus;
 mod daemon;
 mod escapes;
 mod history;
 mod judge;
 mod links;
+mod memory;
 mod mutate;
 mod slow;
 mod table;
