@@ -424,7 +424,7 @@ mod tests {
     use crate::store::memory::MemoryStore;
 
     #[test]
-    fn a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
+    fn case_p5_a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
         let entry = Entry::new(None, "a");
         let entries = [&entry];
         let ended = catch_unwind(AssertUnwindSafe(|| {

@@ -21,26 +21,20 @@ mod dice;
 mod disk;
 #[path = "../suite/draw.rs"]
 mod draw;
-#[path = "../suite/draw.rs"]
-#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
-mod draw;
 #[path = "../suite/hostile/history.rs"]
 mod history;
 mod invariants;
-mod judge;
 #[path = "../suite/hostile/judge.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod judge;
 #[path = "../suite/model.rs"]
-mod model;
-#[path = "../suite/model.rs"]
-#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod model;
 #[path = "../suite/hostile/mutate.rs"]
 mod mutate;
 #[path = "../suite/observed.rs"]
 #[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod observed;
+mod outcome;
 mod plan;
 #[path = "../suite/populated.rs"]
 mod populated;
@@ -48,15 +42,11 @@ mod populated;
 #[expect(dead_code, unused_imports, reason = "shared with the suite, which uses the rest")]
 mod random;
 #[path = "../suite/real.rs"]
-mod real;
-#[path = "../suite/real.rs"]
+#[expect(dead_code, reason = "shared with the suite, which uses the rest")]
 mod real;
 mod recording;
 mod row;
-mod row;
 mod rows;
-mod rows;
-mod run;
 mod run;
 #[path = "../suite/hostile/slow.rs"]
 mod slow;

@@ -50,7 +50,7 @@ fn shown(row: &Value) -> (&str, &str, u64, u64, u64) {
 
 /// Case 77: whoever sent what came too late is seen, whatever becomes of it.
 #[test]
-fn of_late_events_nobody_loses_sight_whatever_the_policy() {
+fn case_077_of_late_events_nobody_loses_sight_whatever_the_policy() {
     for policy in ["drop", "aside", "correct"] {
         let world = World::new();
         world.init(1000, 0, &["--late-policy", policy]);
@@ -78,7 +78,7 @@ fn of_late_events_nobody_loses_sight_whatever_the_policy() {
 
 /// Case 83: short-lived keys are not remembered for good, and what they sent stays counted.
 #[test]
-fn short_lived_keys_do_not_pile_up() {
+fn case_083_short_lived_keys_do_not_pile_up() {
     const DAY_MS: i64 = 86_400_000;
     let world = World::new();
     world.init(DAY_MS, 0, &["--dedup-horizon-ms", &DAY_MS.to_string()]);

@@ -211,7 +211,7 @@ fn a_process_that_is_killed_in_the_middle_of_a_batch_leaves_nothing_behind() {
 
 /// Case 76: the watermark never falls, and what is final stays as it is.
 #[test]
-fn killed_after_each_of_50_files_it_ends_as_if_nothing_had_happened() {
+fn case_076_killed_after_each_of_50_files_it_ends_as_if_nothing_had_happened() {
     let (world, mut model) = world();
     let mut earlier = State::default();
     for number in 0..50 {
@@ -273,7 +273,7 @@ fn kill_at_some_point(world: &World, daemon: Daemon<'_>, number: i64, name: &str
 /// Case 22: killed at any write, sync or rename, the file is in the inbox or in done/, never in
 /// done/ without its events, and the next run counts it once. The calls are counted by thread.
 #[test]
-fn killed_at_each_step_of_a_file_it_counts_once() {
+fn case_022_killed_at_each_step_of_a_file_it_counts_once() {
     if !has_tool("strace", "a kill at each step of a file") {
         return;
     }

@@ -27,7 +27,7 @@ fn zstd_frame(text: &str) -> Vec<u8> {
 
 /// Case 49, for gzip and zstd, whatever the name.
 #[test]
-fn all_members_of_compressed_data_are_read() {
+fn case_049_all_members_of_compressed_data_are_read() {
     let world = World::with_store(1000, 500);
     let mut model = Model::new(Settings::new(1000, 500));
     let (a, b, c) = (events("a", 10), events("b", 20), events("c", 5));
@@ -49,7 +49,7 @@ fn all_members_of_compressed_data_are_read() {
 
 /// Cases 37, 38, 40, 46, 50, P1 and P6: nothing of a bad file counts, and the good ones go on.
 #[test]
-fn bad_files_fail_whole_with_their_reason_and_the_others_go_on() {
+fn case_037_038_040_046_050_p1_p6_bad_files_fail_whole_and_the_others_go_on() {
     let world = World::with_store(1000, 500);
     let mut model = Model::new(Settings::new(1000, 500));
     let good = events("good", 9);
@@ -147,7 +147,7 @@ fn several_files_by_hand_are_several_batches() {
 
 /// Case 41: an id with a NUL stays itself, and the files after it go through.
 #[test]
-fn a_nul_in_an_id_harms_nothing() {
+fn case_041_a_nul_in_an_id_harms_nothing() {
     let world = World::with_store(1000, 500);
     let mut model = Model::new(Settings::new(1000, 500));
     let nul = [Event::new("a\0b", "k\0", 1, 1), Event::new("a", "k", 1, 2)];
@@ -166,7 +166,7 @@ fn a_nul_in_an_id_harms_nothing() {
 
 /// Case 106: who closes the pipe has read enough.
 #[test]
-fn a_closed_pipe_ends_a_command_quietly() {
+fn case_106_a_closed_pipe_ends_a_command_quietly() {
     let world = World::with_store(10, 0);
     let many: Vec<Event> =
         (0..20_000).map(|n| Event::new(format!("e{n}"), "k", n * 10, 1)).collect();
@@ -192,7 +192,7 @@ fn a_closed_pipe_ends_a_command_quietly() {
 
 /// Case 68: one clock that is a day ahead does not make everybody else late.
 #[test]
-fn one_event_far_ahead_is_held_and_ten_minutes_of_others_count() {
+fn case_068_one_event_far_ahead_is_held_and_ten_minutes_of_others_count() {
     const MINUTE_MS: i64 = 60_000;
     let world = World::new();
     world.init(MINUTE_MS, 5000, &["--max-future-ms", "300000"]);
@@ -220,10 +220,36 @@ fn one_event_far_ahead_is_held_and_ten_minutes_of_others_count() {
     assert_eq!(held["held"][0]["id"], "ahead", "{held}");
 }
 
+/// The same file again and again changes nothing, whatever happened in between. Has failed for a
+/// ledger that forgot what it held when it was opened again.
+#[test]
+fn case_085_the_same_file_counts_once_before_and_after_a_restart_and_an_advance() {
+    let world = World::with_store(1000, 500);
+    let mut model = Model::new(Settings::new(1000, 500));
+    let batch = events("a", 30);
+    let take = |names: &[&str], model: &mut Model| {
+        for name in names {
+            world.drop_in(name, ndjson(&batch));
+            model.ingest("default", &batch, 0).unwrap();
+        }
+        world.drain().ok();
+        assert_report(&world.report(), model, &|| world.told());
+    };
+    take(&["1.json", "2.json"], &mut model);
+    // another process
+    take(&["3.json"], &mut model);
+    world.run(&["advance", "5000"]).ok();
+    model.advance(5000).unwrap();
+    take(&["1.json"], &mut model);
+    let totals = &world.report()["totals"];
+    assert_eq!((&totals["accepted"], &totals["duplicate"]), (&30.into(), &90.into()), "{totals}");
+    assert_eq!(world.names("done"), ["1.json", "1.json.1", "2.json", "3.json"]);
+}
+
 /// Cases 97 and 98: a period that is closed by hand within the lateness is closed once, however
 /// often it is asked for and whoever is restarted; what it cut off is shown.
 #[test]
-fn closing_by_hand_again_and_again_closes_once_and_shows_what_it_cut_off() {
+fn case_097_098_closing_by_hand_again_closes_once_and_shows_what_it_cut_off() {
     let world = World::with_store(1000, 5000);
     world.drop_in("1.ndjson", ndjson(&events("a", 150)));
     world.drain().ok();

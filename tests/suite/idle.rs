@@ -30,7 +30,7 @@ fn turn(real: &mut Real, source: &str, presence: &'static str) -> (i64, u64) {
 
 /// Case 74: when all are idle, the watermark is the greatest of theirs, whichever was idle first.
 #[test]
-fn the_order_in_which_sources_fall_idle_makes_no_difference() {
+fn case_074_the_order_in_which_sources_fall_idle_makes_no_difference() {
     let fast_first = [("fast", (4000, 0)), ("slow", (5000, 1))];
     let slow_first = [("slow", (5000, 1)), ("fast", (5000, 0))];
     let mut ends = Vec::new();

@@ -6,6 +6,7 @@
 mod accounts;
 mod architecture;
 mod bench;
+mod cases;
 mod clocked;
 mod daemon;
 mod draw;

@@ -203,7 +203,7 @@ fn assert_balanced(report: &Value, pairs: u64, told: &dyn Fn() -> String) {
 /// Cases 55 and 64, and backups: each sees one consistent state, the log stays bounded, and the
 /// store is whole afterwards.
 #[test]
-fn reports_and_backups_during_ingest_see_whole_batches() {
+fn case_055_064_reports_and_backups_during_ingest_see_whole_batches() {
     const PAIRS: u64 = 1500;
     /// What the README promises, and a batch.
     const MOST_LOG_BYTES: u64 = (64 << 20) + (8 << 20);
@@ -249,7 +249,7 @@ fn assert_whole(db: &Path) {
 
 /// Case 64: a report from inside the daemon must not drop the locks that its batch holds.
 #[test]
-fn a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
+fn case_064_a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
     let (world, mut model) = unhurried();
     let daemon = world.daemon();
     let events = balanced("large", 60_000 * rounds() as i64);

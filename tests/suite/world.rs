@@ -207,11 +207,6 @@ impl World {
         self.end(under(wrapper, &self.command(args)).output().unwrap())
     }
 
-    /// A command under a wrapper that becomes it.
-    pub fn command_under(&self, wrapper: &[&str], args: &[&str]) -> Command {
-        under(wrapper, &self.command(args))
-    }
-
     /// Starts a command of this world as a daemon.
     pub fn start(&self, mut command: Command) -> Daemon<'_> {
         let log = fs::File::options()

@@ -26,7 +26,7 @@ scenario_exposure_is_at_most_1_0() {
     fail "exposure '$score' is more than 1.0"
 }
 
-scenario_start_is_ready_within_2_s() {
+scenario_case_103_start_is_ready_within_2_s() {
   local from to
   batch early 100 | drop alice early.ndjson
   box systemctl start windowflow

@@ -32,14 +32,14 @@ fn moved(path: &str) -> Option<Hint> {
 }
 
 #[test]
-fn an_overflow_has_no_path_and_is_read_from_the_flag() {
+fn case_002_an_overflow_has_no_path_and_is_read_from_the_flag() {
     let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
     assert_eq!(hint_of(Path::new("/s/inbox"), &overflow), Some(Hint::Rescan));
     assert_eq!(meaning(EventKind::Other, &[]), None);
 }
 
 #[test]
-fn created_written_and_linked_files_are_looked_at() {
+fn case_007_created_written_and_linked_files_are_looked_at() {
     for kind in [DATA, CREATE, CLOSE_WRITE, EventKind::Any] {
         assert_eq!(meaning(kind, &["/s/inbox/a.json"]), Some(Hint::Look), "{kind:?}");
         assert_eq!(meaning(kind, &["/s/inbox/gw/a.json"]), Some(Hint::Look), "{kind:?}");

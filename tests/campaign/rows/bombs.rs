@@ -65,13 +65,11 @@ impl Trial for Bombs {
         let args = ["--once", "--config", config.to_str().unwrap()];
         let wrapper = wrapper.each_ref().map(String::as_str);
         // however long it takes: to its end, or its death
-        let mut command = world.command_under(&wrapper, &[&["run"], &args[..]].concat());
-        let ran = command.output().map_err(io)?;
+        let ran = world.run_under(&wrapper, &[&["run"], &args[..]].concat());
         let name = bomb.map_or("one line", |bomb| bomb.name);
         let expected = if bomb.is_some() { 65 } else { 0 };
-        if ran.status.code() != Some(expected) {
-            let said = String::from_utf8_lossy(&ran.stderr);
-            return Err(format!("{name}: {}: {said}", ran.status));
+        if ran.code != Some(expected) {
+            return Err(format!("{name}: {:?}: {}", ran.code, ran.err));
         }
         match bomb {
             Some(bomb) if world.reason("a file")["code"] != bomb.code => {

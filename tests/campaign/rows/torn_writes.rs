@@ -25,7 +25,7 @@ use windowflow::store::sqlite::Options;
 use crate::deliveries::{Dropped, LATENESS_MS, Totals, WINDOW_MS, model, some};
 use crate::dice::Dice;
 use crate::disk::{self, Event};
-use crate::judge::{Judge, Left};
+use crate::outcome::{Judge, Left};
 use crate::recording::{Recorder, Recording, Step, is_kept};
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
 use crate::world::World;

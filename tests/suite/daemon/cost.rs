@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::time::Duration;
 
 use super::{accepted, one, quick, quick_with, soaking};
-use crate::world::{Daemon, World};
+use crate::world::{Daemon, World, has_tool};
 
 /// Ticks of the processor that it has used, in units of 10 ms.
 fn ticks(daemon: &Daemon<'_>) -> u64 {
@@ -127,4 +127,23 @@ fn memory_does_not_grow_with_the_file() {
         "{after_small} KiB at most with {small} bytes, {after_large} KiB with {large}"
     );
     daemon.stop();
+}
+
+/// Has failed for blocks of 8 KiB.
+#[test]
+fn case_053_a_large_file_is_read_in_large_pieces() {
+    if !has_tool("strace", "how a large file is read") {
+        return;
+    }
+    let world = World::with_store(100_000, 0);
+    let bytes = write_large(&world, "large.json", if soaking() { 170_000 } else { 34_000 });
+    let trace = world.root().join("trace");
+    let strace = ["strace", "-f", "-y", "-e", "trace=read,pread64,readv", "-o"];
+    let wrapper = [&strace[..], &[trace.to_str().unwrap()]].concat();
+    let mut daemon = world.spawn_under(&wrapper, &["--once"]);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", world.told());
+    let trace = fs::read_to_string(&trace).unwrap();
+    let reads = trace.lines().filter(|line| line.contains("/large.json>")).count() as u64;
+    assert!(reads > 0 && reads <= bytes / (16 << 10), "{reads} reads of {bytes} bytes");
+    assert_eq!(world.names("done"), ["large.json"]);
 }

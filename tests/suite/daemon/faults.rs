@@ -1,6 +1,6 @@
 //! Group D: the store is missing, busy, full, damaged, newer, or another one.
 //!
-//! Case 58 (a network file system) cannot be had on a test machine: how the kinds of file systems
+//! A network file system cannot be had on a test machine; one in user space can, and how the kinds
 //! are told apart is a unit test of the store.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use rusqlite::Connection;
 
 use super::{accepted, fault, look_into, many, one, quick_with, skip, write_config};
-use crate::world::World;
+use crate::world::{World, has_tool};
 
 #[test]
 fn a_spool_without_a_store_says_how_to_make_one() {
@@ -23,6 +23,51 @@ fn a_spool_without_a_store_says_how_to_make_one() {
     assert!(!world.db().exists());
     let nowhere = world.run(&["run", "--spool", "no-such-folder"]).exits(66);
     assert!(nowhere.err.contains("no-such-folder"), "{}", nowhere.err);
+}
+
+/// A mount that is undone in any case.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Has failed for a store that was made there.
+#[test]
+fn case_058_a_store_on_a_file_system_in_user_space_is_refused_unless_it_is_forced() {
+    let what = "a store on a file system in user space";
+    if !has_tool("bindfs", what) {
+        return;
+    }
+    let world = World::new();
+    let (from, at) = (world.root().join("real"), world.root().join("mounted"));
+    for folder in [&from, &at] {
+        fs::create_dir(folder).unwrap();
+    }
+    let mounted = Command::new("bindfs").args([&from, &at]).output().unwrap();
+    if !mounted.status.success() {
+        return skip(what, &String::from_utf8_lossy(&mounted.stderr));
+    }
+    let _mounted = Mounted(at.clone());
+    let db = at.join("store.db");
+    let store = ["--db", db.to_str().unwrap()];
+    let init = ["init", "--window-ms", "1000", "--lateness-ms", "0"];
+    let refused = world.run(&[&store[..], &init[..]].concat()).exits(78);
+    assert!(refused.err.contains("network file system (FUSE)"), "{}", refused.err);
+    assert!(fs::read_dir(&from).unwrap().next().is_none(), "something was made there");
+    let window = [("window.window_ms", "1000"), ("window.lateness_ms", "0")];
+    let config = write_config(&world, &window);
+    world.drop_in("a.json", one("a"));
+    let args = ["run", "--once", "--config", &config];
+    let refused = world.run(&[&store[..], &args[..]].concat()).exits(78);
+    assert!(refused.err.contains(db.to_str().unwrap()), "{}", refused.err);
+    assert_eq!(world.names("inbox"), ["a.json"]);
+    let forced = [&window[..], &[("daemon.allow_network_fs", "true")]].concat();
+    write_config(&world, &forced);
+    world.run(&[&store[..], &args[..]].concat()).ok();
+    assert_eq!(world.names("done"), ["a.json"]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn whole(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_migration_that_fails_anywhere_leaves_the_old_version_whole() {
+fn case_061_a_migration_that_fails_anywhere_leaves_the_old_version_whole() {
     let count = statements();
     assert!(count > 12, "{count} statements");
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn a_migration_without_room_leaves_the_old_version_whole() {
 }
 
 #[test]
-fn what_was_killed_in_a_migration_is_migrated_by_the_next() {
+fn case_062_what_was_killed_in_a_migration_is_migrated_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let path = version_1(folder.path());
     let connection = raw(&path);

@@ -61,7 +61,7 @@ fn a_store_that_others_hold_is_busy_and_free_again_afterwards() {
 }
 
 #[test]
-fn our_own_stale_lock_comes_off_with_the_connection() {
+fn case_p2_our_own_stale_lock_comes_off_with_the_connection() {
     let files = Files::new();
     let mut store = files.make(settings());
     store.options.busy_timeout = Duration::from_millis(30);
@@ -88,7 +88,7 @@ fn busy_without_anybody_else_the_connection_is_opened_again() {
 }
 
 #[test]
-fn batches_wait_for_others_that_write_again_and_again() {
+fn case_056_batches_wait_for_others_that_write_again_and_again() {
     let files = Files::new();
     let mut store = files.make(settings());
     let path = store.path.clone();
