@@ -25,7 +25,10 @@ impl Exit {
     /// What a fault of the store means for the process.
     pub fn of_store(error: &store::Error) -> Exit {
         match error {
-            store::Error::Busy(_) | store::Error::Full(_) | store::Error::Unknown(_) => Exit::Again,
+            store::Error::Busy(_)
+            | store::Error::Stuck(_)
+            | store::Error::Full(_)
+            | store::Error::Unknown(_) => Exit::Again,
             store::Error::Missing(_) => Exit::Missing,
             store::Error::NewerSchema(_)
             | store::Error::Misplaced(_)

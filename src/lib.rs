@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod event;
 pub mod refusal;
+pub mod room;
 
 pub mod decode;
 pub mod engine;

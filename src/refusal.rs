@@ -30,11 +30,12 @@ pub enum Code {
     Overflow,
     NotARegularFile,
     Unreadable,
+    Crashed,
 }
 
 impl Code {
     /// Every code, in the order of the contract.
-    pub const ALL: [Code; 21] = [
+    pub const ALL: [Code; 22] = [
         Code::Empty,
         Code::NotUtf8,
         Code::BadJson,
@@ -56,6 +57,7 @@ impl Code {
         Code::Overflow,
         Code::NotARegularFile,
         Code::Unreadable,
+        Code::Crashed,
     ];
 
     /// The public name, as in `NAME.error.json`.
@@ -82,6 +84,7 @@ impl Code {
             Code::Overflow => "overflow",
             Code::NotARegularFile => "not_a_regular_file",
             Code::Unreadable => "unreadable",
+            Code::Crashed => "crashed",
         }
     }
 

@@ -1,12 +1,14 @@
 //! The only writer: one file at a time, and what a failure means for it.
 
 mod ahead;
+mod class;
 mod group;
 
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::Scope;
 use std::time::{Duration, SystemTime};
 
@@ -14,13 +16,16 @@ use rustix::fs::Access;
 
 use crate::clock::Clock;
 use crate::decode::Limits;
-use crate::exit::Exit;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
 use crate::spool::ready::{self, OpenError, Opened, Seen};
+use crate::spool::shelve::ShelveError;
+use crate::spool::trying::{Hand, Trying};
 use crate::spool::{Entry, Spool};
-use crate::store::{self, Committed, Delivery, Store};
+use crate::store::{Committed, Delivery, Store};
 pub use ahead::Ahead;
+use class::Doing;
+pub use class::{Reach, Trouble};
 pub use group::Pace;
 use group::Taken;
 
@@ -46,60 +51,6 @@ pub enum Verdict {
     Trouble(Trouble),
 }
 
-/// A fault that is not the file's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// How far it reaches.
-    pub reach: Reach,
-    /// The exit code of a process that gives up over it.
-    pub exit: Exit,
-    /// What is wrong, where, and what to do.
-    pub text: String,
-}
-
-/// How far a fault of ours reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// It may pass, and stands in the way of this file only.
-    File,
-    /// It may pass, and stands in the way of all.
-    Spool,
-    /// It looks lasting, but a single bad read looks the same: worth one more try.
-    Suspect,
-    /// It does not pass by itself.
-    Lasting,
-}
-
-impl Trouble {
-    /// A fault that may pass and stands in the way of all files.
-    pub fn passing(text: impl Into<String>) -> Trouble {
-        Trouble { reach: Reach::Spool, exit: Exit::Again, text: text.into() }
-    }
-
-    /// Whether trying again is of no use.
-    pub fn is_final(&self) -> bool {
-        matches!(self.reach, Reach::Suspect | Reach::Lasting)
-    }
-
-    fn of_file(text: String) -> Trouble {
-        Trouble { reach: Reach::File, exit: Exit::Again, text }
-    }
-}
-
-impl From<&store::Error> for Trouble {
-    fn from(error: &store::Error) -> Trouble {
-        use store::Error as E;
-        let reach = match error {
-            E::Busy(_) | E::Full(_) | E::Io(_) | E::Unknown(_) => Reach::Spool,
-            // SQLite calls a page that could not be read damaged, too
-            E::Corrupt(_) => Reach::Suspect,
-            E::Missing(_) | E::NewerSchema(_) | E::Misplaced(_) => Reach::Lasting,
-            E::OtherSettings { .. } | E::Overflow(_) => Reach::Lasting,
-        };
-        Trouble { reach, exit: Exit::of_store(error), text: error.to_string() }
-    }
-}
-
 /// Takes files in and puts them where they belong.
 pub struct Worker {
     spool: Spool,
@@ -107,6 +58,7 @@ pub struct Worker {
     limits: Limits,
     settle: Duration,
     unfinished: HashMap<Entry, Unfinished>,
+    trying: Arc<Trying>,
 }
 
 /// What is known of a file whose last step failed, so that no step is done twice.
@@ -132,7 +84,13 @@ impl Worker {
     /// A worker for that spool and store. A file that ends too early is not refused while it is
     /// younger than `settle`.
     pub fn new(spool: Spool, store: Box<dyn Store>, limits: Limits, settle: Duration) -> Worker {
-        Worker { spool, store, limits, settle, unfinished: HashMap::new() }
+        let trying = Arc::default();
+        Worker { spool, store, limits, settle, unfinished: HashMap::new(), trying }
+    }
+
+    /// The same, which notes what it has in hand.
+    pub fn noting(self, trying: Arc<Trying>) -> Worker {
+        Worker { trying, ..self }
     }
 
     /// The store, for what is not a file.
@@ -157,8 +115,10 @@ impl Worker {
         entries: &'s [&'s Entry],
     ) -> Result<Ahead<'s>, Trouble> {
         let inbox = self.spool.inbox().to_owned();
-        Ahead::start(scope, inbox, entries, self.limits.clone(), self.store.as_ref())
-            .map_err(|error| Trouble::passing(format!("no thread to read files with: {error}")))
+        let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
+        Ahead::start(scope, inbox, entries, limits, self.store.as_ref(), trying).map_err(|error| {
+            Trouble::with_spool("no thread", "no thread to read with", self.spool.root(), &error)
+        })
     }
 
     /// Moves a link into failed/: links are never followed.
@@ -177,9 +137,36 @@ impl Worker {
         self.end(vec![taken], pace)
     }
 
-    fn unread(&self, entry: &Entry, error: OpenError) -> Box<RefusedBatch> {
+    /// Moves a file into failed/ of which so many processes died, without reading it.
+    pub fn refuse_deadly(
+        &mut self,
+        entry: &Entry,
+        deaths: u32,
+        pace: &mut dyn Pace,
+    ) -> Vec<(Entry, Verdict)> {
+        if pace.begin(entry).is_break() {
+            return Vec::new();
+        }
         let refusal = Refusal::new(
-            Code::Unreadable,
+            Code::Crashed,
+            format!(
+                "windowflow died {deaths} times in a row at the same place of inbox/{entry}: it \
+                 crashed, or was killed, perhaps for want of memory"
+            ),
+            format!(
+                "look for what ended it in its log and in the kernel's (journalctl -k); if it was \
+                 not the file, put that back (windowflow retry {entry}); if it was, report this as \
+                 a bug, with the file"
+            ),
+        );
+        let so_far = self.record(never_opened(entry, refusal));
+        let taken = Taken { entry: entry.clone(), opened: None, delivery: None, so_far };
+        self.end(vec![taken], pace)
+    }
+
+    fn unread(&self, entry: &Entry, code: Code, error: &OpenError) -> Box<RefusedBatch> {
+        let refusal = Refusal::new(
+            code,
             format!("inbox/{entry} cannot be read: {error}"),
             "make it readable for the group (chmod g+r, umask 027), then put it back",
         );
@@ -200,17 +187,25 @@ impl Worker {
 
     /// A file that could not be moved. Where the folder of its source is at fault, files of other
     /// sources are not held up.
-    fn unmovable(&self, entry: &Entry, text: String) -> Verdict {
+    fn unmovable(&self, entry: &Entry, what: &str, error: &ShelveError) -> Verdict {
+        let ShelveError::Io(path, error) = error else {
+            return Verdict::Trouble(Trouble::passing("unmovable", format!("{what}: {error}")));
+        };
+        let trouble = Trouble::with_spool("not moved", what, path, error);
         let folder = entry.folder.as_ref().map(|folder| self.spool.inbox().join(folder));
         let rights = Access::WRITE_OK | Access::EXEC_OK;
         let may_not = |folder: PathBuf| rustix::fs::access(folder, rights).is_err();
         Verdict::Trouble(match folder.is_some_and(may_not) {
-            true => Trouble::of_file(format!(
-                "{text}; give the user that runs windowflow the right to write into the folder of \
-                 that source"
-            )),
-            false => Trouble::passing(text),
+            true => trouble.of_source(),
+            false => trouble,
         })
+    }
+
+    /// A file that could not be opened, read or synced.
+    fn unreadable(&self, entry: &Entry, error: &io::Error) -> Verdict {
+        let (what, path) =
+            (format!("cannot read inbox/{entry}"), entry.path_in(self.spool.inbox()));
+        Verdict::Trouble(Trouble::of_system(Doing::File, "unread", &what, &path, error))
     }
 }
 
@@ -242,16 +237,22 @@ struct Watched<'a> {
     // the producer's bytes are durable
     is_synced: bool,
     pace: &'a mut dyn Pace,
+    trying: &'a Trying,
+    steps: u32,
 }
 
 impl Watcher for Watched<'_> {
     fn step(&mut self, step: Step) -> ControlFlow<()> {
+        self.steps += 1;
+        self.trying.get_on(Hand::Writer, self.steps);
         self.pace.step(step)
     }
 
     /// The producer's bytes are made durable before the commit that counts them: a power cut must
     /// not leave their counts without the file.
     fn still_the_same(&mut self) -> io::Result<bool> {
+        // what remains is no matter of what the file holds, and can take its time
+        self.trying.put_down(Hand::Writer);
         if !self.is_synced {
             self.opened.sync()?;
         }

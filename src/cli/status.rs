@@ -191,8 +191,7 @@ impl Known {
 
 impl Status {
     fn exit(&self) -> Exit {
-        let is_hindered =
-            |state: &State| state.fault.is_some() || state.resting > 0 || silent_s(state).is_some();
+        let is_hindered = |state: &State| state.is_hindered() || silent_s(state).is_some();
         let fault = self.state.as_ref().is_some_and(is_hindered);
         match (self.running, fault) {
             (false, _) => Exit::Failed,
@@ -270,7 +269,13 @@ impl Status {
             (_, true) => writeln!(out, "daemon      runs, and has not said anything yet"),
             (Some(state), false) => {
                 let last = report::utc(state.updated_at_ms);
-                writeln!(out, "daemon      does not run; the last one was seen at {last}")
+                writeln!(out, "daemon      does not run; the last one was seen at {last}")?;
+                match &state.fault {
+                    Some(fault) => {
+                        writeln!(out, "in the way  at its end: {}", report::visible(&fault.text))
+                    }
+                    None => Ok(()),
+                }
             }
             (None, false) => writeln!(out, "daemon      does not run, and never did"),
         }

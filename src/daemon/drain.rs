@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::backoff::Backoff;
+use super::faults::Part;
 use super::round::Round;
-use super::state::{Fault, Phase, Shared};
-use crate::clock::Clock;
+use super::state::{Phase, Shared};
+use super::suspects::Suspects;
 use crate::config::Config;
 use crate::engine::settings::Settings;
 use crate::spool::Spool;
@@ -45,6 +46,7 @@ pub(super) struct Drain {
     pub(super) woken: Receiver<()>,
     pub(super) notes: Sender<Note>,
     pub(super) longest_wait: Duration,
+    pub(super) suspects: Suspects,
 }
 
 impl Drain {
@@ -64,11 +66,8 @@ impl Drain {
                     let wait = backoff.next();
                     self.in_the_way(&trouble, wait);
                     let until = Instant::now() + wait;
-                    while !self.shared.stopping() && Instant::now() < until {
-                        self.shared.beat();
-                        let left = until.saturating_duration_since(Instant::now());
-                        // woken or not, the loop looks at what there is
-                        let _ = self.woken.recv_timeout(left.min(self.longest_wait));
+                    // woken or not, the loop looks at what there is
+                    while self.rest(until) {
                         if let Some(config) = self.shared.take_offer() {
                             self.config = config;
                         }
@@ -102,54 +101,35 @@ impl Drain {
         }
     }
 
-    /// Shows a fault; said once, not at every try.
+    /// Shows a fault that is in the way of all.
     pub(super) fn in_the_way(&self, trouble: &Trouble, wait: Duration) {
         let mut state = self.shared.state();
         state.phase = Phase::BackingOff;
         state.file = None;
-        match &mut state.fault {
-            Some(fault) if same_but_for_numbers(&fault.text, &trouble.text) => {
-                fault.tries += 1;
-                fault.text.clone_from(&trouble.text);
-            }
-            _ => {
-                log::error!("{}; trying again until it passes", trouble.text);
-                let since_ms = state
-                    .fault
-                    .as_ref()
-                    .map_or_else(|| Clock::System.now_ms(), |fault| fault.since_ms);
-                state.fault = Some(Fault { text: trouble.text.clone(), since_ms, tries: 1 });
-            }
-        }
         drop(state);
+        self.shared.meet(Part::Spool, &trouble.kind, &trouble.text);
         log::debug!("next try in {} ms", wait.as_millis());
         self.changed();
     }
 
-    /// Nothing is in the way (any more).
+    /// Nothing is in the way of all (any more).
     pub(super) fn clear(&self) {
-        let fault = self.shared.state().fault.take();
-        if let Some(fault) = fault {
-            let seconds = (Clock::System.now_ms() - fault.since_ms).max(0) / 1000;
-            log::info!("going on after {seconds} s; what was in the way: {}", fault.text);
+        if self.shared.pass(Part::Spool) {
             self.changed();
         }
     }
-}
 
-/// Whether two texts tell of the same fault: how many bytes are free, say, changes all the time.
-fn same_but_for_numbers(one: &str, other: &str) -> bool {
-    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-    words(one) == words(other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fault_is_the_same_while_only_its_numbers_change() {
-        assert!(same_but_for_numbers("disk full: 512 bytes free", "disk full: 0 bytes free"));
-        assert!(!same_but_for_numbers("disk full: 0 bytes free", "store busy"));
+    /// Waits until then, unless it is woken or told to stop; whether it was woken. A wait gives its
+    /// signs of life.
+    pub(super) fn rest(&self, until: Instant) -> bool {
+        self.shared.set_waiting(true);
+        let mut is_woken = false;
+        while !is_woken && !self.shared.stopping() && Instant::now() < until {
+            self.shared.beat();
+            let left = until.saturating_duration_since(Instant::now());
+            is_woken = self.woken.recv_timeout(left.min(self.longest_wait)).is_ok();
+        }
+        self.shared.set_waiting(false);
+        is_woken
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Clock;
 use crate::report::{self, Filter, Format};
-use crate::spool::name::shown_path;
 use crate::store::sqlite::{Options, SqliteStore};
+use crate::worker::Trouble;
 
 /// Who writes reports, from snapshots of its own: it never waits for a batch.
 #[derive(Clone, Debug)]
@@ -21,7 +21,8 @@ impl Dumper {
     /// Writes one report; its path.
     pub(super) fn dump(&self) -> Result<PathBuf, String> {
         let cannot = |error: io::Error| {
-            format!("cannot write a report into {}: {error}", shown_path(&self.reports))
+            let what = "cannot write a report";
+            Trouble::with_spool("report", what, &self.reports, &error).text
         };
         let now_ms = Clock::System.now_ms();
         let unfinished = self.reports.join(".latest.json.tmp");

@@ -3,10 +3,13 @@
 mod backoff;
 mod drain;
 mod dump;
+mod faults;
+mod life;
 mod quiet;
 mod retain;
 mod round;
 pub mod state;
+mod suspects;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, after, bounded, never, select};
+use crossbeam_channel::{Receiver, Sender, TrySendError, after, bounded, never, select, tick};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -22,13 +25,17 @@ use crate::exit::Exit;
 use crate::signals::Asked;
 use crate::spool::lock::{Lock, LockError};
 use crate::spool::name::shown_path;
+use crate::spool::trying::{Excuse, Trying};
 use crate::spool::{self, Spool};
 use crate::store::sqlite::Options;
 use crate::systemd::Notifier;
 use crate::worker::Trouble;
 use drain::{Drain, Note, Over};
 use dump::Dumper;
-use state::{Phase, Shared, State};
+use faults::Part;
+use life::{Life, Panic};
+use state::{Fault, Phase, Shared, State};
+use suspects::Suspects;
 
 /// How often the state is published at most.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -118,12 +125,15 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         shown(&job.db)
     );
     let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
-    let (dumps, dumped) = start_dumper(&job, &spool).map_err(failed)?;
+    let panics = life::watch_panics();
+    let (dumps, dumped) = start_dumper(&job, &spool, &shared).map_err(failed)?;
     let (wake, woken) = bounded(1);
     let (note, notes) = bounded(64);
     let longest_wait = notifier
         .watchdog_interval()
         .map_or(LONGEST_WAIT, |interval| LONGEST_WAIT.min(interval / 2));
+    let suspects = Suspects::begin(&spool);
+    let trying = suspects.trying();
     let drain = Drain {
         spool: spool.clone(),
         db: job.db.clone(),
@@ -135,6 +145,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         woken,
         notes: note,
         longest_wait,
+        suspects,
     };
     let (end, ended) = bounded(1);
     let worker = thread::Builder::new()
@@ -146,8 +157,20 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         })
         .map_err(failed)?;
     let running = job.config.clone();
-    let desk =
-        Desk { job, running, lock, notifier, shared, wake, dumps, published: None, dirty: true };
+    let desk = Desk {
+        job,
+        running,
+        lock,
+        notifier,
+        shared,
+        wake,
+        dumps,
+        panics,
+        trying,
+        published: None,
+        dirty: true,
+        last_word: None,
+    };
     let over = desk.serve(asked, &notes, &ended);
     if over.is_ok() {
         // the desk is gone and asks for no more: this ends when the last report is written
@@ -183,20 +206,28 @@ fn exit_of_spool(error: &spool::Error) -> Stopped {
 /// The thread that writes reports. One may be asked for while another is being written; more are
 /// the same request.
 /// Nothing ever arrives at the receiver: it is cut off when the thread ends.
-fn start_dumper(job: &Job, spool: &Spool) -> io::Result<(Sender<()>, Receiver<()>)> {
+fn start_dumper(
+    job: &Job,
+    spool: &Spool,
+    shared: &Arc<Shared>,
+) -> io::Result<(Sender<()>, Receiver<()>)> {
     let dumper = Dumper {
         db: job.db.clone(),
         options: job.options.clone(),
         reports: spool.reports().to_owned(),
     };
     let (ask, asked) = bounded::<()>(1);
+    let shared = Arc::clone(shared);
     let (end, ended) = bounded(1);
     thread::Builder::new().name("reports".to_owned()).spawn(move || {
         let _end = end;
         for () in asked {
             match dumper.dump() {
-                Ok(path) => log::info!("report written: {}", shown_path(&path)),
-                Err(text) => log::error!("no report: {text}"),
+                Ok(path) => {
+                    log::info!("report written: {}", shown_path(&path));
+                    shared.pass(Part::Reports);
+                }
+                Err(text) => shared.meet(Part::Reports, "report", &text),
             }
         }
     })?;
@@ -213,8 +244,12 @@ struct Desk {
     shared: Arc<Shared>,
     wake: Sender<()>,
     dumps: Sender<()>,
+    panics: Receiver<Panic>,
+    trying: Arc<Trying>,
     published: Option<Instant>,
     dirty: bool,
+    // why it gives up
+    last_word: Option<Fault>,
 }
 
 impl Desk {
@@ -228,6 +263,8 @@ impl Desk {
         let mut fed = Fed::new(watchdog);
         let mut give_up: Option<Instant> = None;
         let mut lives = u64::MAX;
+        let mut life = Life::new();
+        let look = tick(life::LOOK_EVERY);
         loop {
             let publish = self.publish_in().map_or_else(never, after);
             let heartbeat = after(
@@ -255,7 +292,13 @@ impl Desk {
                     // when the worker is gone, what it ended with arrives next
                     Ok(Note::Changed) | Err(_) => self.dirty = true,
                 },
-                recv(ended) -> over => return self.close(over.ok()),
+                // a process that has lost a thread must not look alive
+                recv(self.panics) -> panicked => return self.close(Err(panicked.ok())),
+                recv(ended) -> over => return self.close(over.map_err(|_| None)),
+                recv(look) -> _ => {
+                    life.look(&self.shared, &self.trying, &self.job.db);
+                    self.dirty |= self.shared.is_touched();
+                }
                 recv(publish) -> _ => self.publish(),
                 recv(heartbeat) -> _ => {
                     let beats = self.shared.beats();
@@ -283,8 +326,12 @@ impl Desk {
         self.published = Some(Instant::now());
         let mut state = self.shared.to_publish();
         state.updated_at_ms = Clock::System.now_ms();
-        if let Err(error) = self.lock.publish(&state.published()) {
-            log::debug!("the state cannot be published: {error}");
+        if self.last_word.is_some() {
+            state.fault.clone_from(&self.last_word);
+        }
+        match self.lock.publish(&state.published()) {
+            Ok(()) => drop(self.shared.pass(Part::State)),
+            Err(error) => self.shared.meet(Part::State, "publish", &error.to_string()),
         }
         self.notifier.status(&state.line());
     }
@@ -293,7 +340,8 @@ impl Desk {
         match self.dumps.try_send(()) {
             // the one that waits is begun after this request, and answers it too
             Ok(()) | Err(TrySendError::Full(())) => {}
-            Err(TrySendError::Disconnected(())) => log::error!("no report: its thread ended"),
+            // the thread panicked, which ends the process
+            Err(TrySendError::Disconnected(())) => {}
         }
     }
 
@@ -341,6 +389,8 @@ impl Desk {
         self.notifier.stopping();
         // whatever the unit says of the time for a stop: it is ours to know when it is up
         self.notifier.extend_timeout(grace + UNDO_TIME);
+        // whoever loses patience with it now has another reason than the file in hand
+        self.trying.excuse(Excuse::Ending);
         self.shared.state().phase = Phase::Stopping;
         self.dirty = true;
         let by = Instant::now() + grace;
@@ -355,24 +405,37 @@ impl Desk {
         let _ = self.wake.try_send(());
     }
 
-    fn close(mut self, over: Option<Over>) -> Result<Tally, Stopped> {
+    /// The last word: how the worker ended, or that a thread panicked and what it said.
+    fn close(mut self, over: Result<Over, Option<Panic>>) -> Result<Tally, Stopped> {
+        let end = match over {
+            Ok(Over::Finished) => Ok(()),
+            Ok(Over::GaveUp(Trouble { exit, text, .. })) => Err(Stopped { exit, text }),
+            Err(panicked) => {
+                // the hook tells before the thread is gone
+                let panicked = panicked.or_else(|| self.panics.try_recv().ok());
+                let excuse = panicked.as_ref().map_or(Excuse::None, |panic| panic.excuse);
+                self.trying.excuse(excuse);
+                let what = panicked.map(|panic| panic.text);
+                let what = what.unwrap_or_else(|| "the worker ended unexpectedly".to_owned());
+                let text = format!(
+                    "{what}: this is a bug, please report it; start again: what was in hand is \
+                     still in the inbox, and comes after all other files"
+                );
+                Err(Stopped::new(Exit::Failed, text))
+            }
+        };
         let tally = {
             let mut state = self.shared.state();
             state.phase = Phase::Stopped;
             state.file = None;
             Tally { done: state.done, failed: state.failed, left: state.ready + state.not_ready }
         };
+        let since_ms = Clock::System.now_ms();
+        let word = |end: &Stopped| Fault { text: end.text.clone(), since_ms, tries: 1 };
+        self.last_word = end.as_ref().err().map(word);
         self.notifier.stopping();
         self.publish();
-        match over {
-            Some(Over::Finished) => Ok(tally),
-            Some(Over::GaveUp(Trouble { exit, text, .. })) => Err(Stopped { exit, text }),
-            None => {
-                let text = "the worker ended unexpectedly (see above); start again: the file that \
-                            it had in hand is still in the inbox";
-                Err(Stopped::new(Exit::Failed, text))
-            }
-        }
+        end.map(|()| tally)
     }
 }
 

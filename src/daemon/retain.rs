@@ -1,10 +1,11 @@
 //! Retention while nothing else is to do: soon after the start, then at most once an hour. What
-//! goes wrong is logged, and stops nothing.
+//! goes wrong is shown, and stops nothing.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::drain::Drain;
+use super::faults::Part;
 use crate::clock::Clock;
 use crate::prune;
 use crate::store::sqlite::SqliteStore;
@@ -13,7 +14,7 @@ use crate::store::{Pace, Pruned, Snapshot, Store};
 /// How long after one turn the next one is due.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The same after one that was cut short because there was work.
+/// The same after one that was cut short because there was work, or that failed.
 const AFTER_CUT: Duration = Duration::from_secs(60);
 
 /// When retention was last seen to.
@@ -57,36 +58,42 @@ impl Retain {
             if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let now_ms = Clock::System.now_ms();
-        let watermark_ms = match files(drain, now_ms, &mut pace) {
-            Ok(watermark_ms) => watermark_ms,
-            Err(text) => {
-                log::warn!("retention: {text}; next try in an hour");
-                self.due = Instant::now() + INTERVAL;
-                return;
-            }
-        };
-        let ids = self.walked_at_ms != Some(watermark_ms);
-        match prune::rows(store, &asked, ids, watermark_ms, now_ms, &mut pace) {
-            Ok(pruned) => {
-                if !is_cut {
-                    self.walked_at_ms = Some(watermark_ms);
+        let mut faults = Vec::new();
+        if let Some(watermark_ms) = files(drain, now_ms, &mut pace, &mut faults) {
+            let ids = self.walked_at_ms != Some(watermark_ms);
+            match prune::rows(store, &asked, ids, watermark_ms, now_ms, &mut pace) {
+                Ok(pruned) => {
+                    if !is_cut {
+                        self.walked_at_ms = Some(watermark_ms);
+                    }
+                    match pruned == Pruned::default() {
+                        true => log::debug!("retention: nothing is old"),
+                        false => log::info!("retention: removed from the store: {pruned}"),
+                    }
                 }
-                match pruned == Pruned::default() {
-                    true => log::debug!("retention: nothing is old"),
-                    false => log::info!("retention: removed from the store: {pruned}"),
-                }
+                Err(error) => faults.push(error.to_string()),
             }
-            Err(error) => log::warn!("retention: {error}; next try in an hour"),
         }
-        self.due = Instant::now() + if is_cut { AFTER_CUT } else { INTERVAL };
+        let is_well = faults.is_empty();
+        match is_well {
+            true => drop(drain.shared.pass(Part::Retention)),
+            false => drain.shared.meet(Part::Retention, "retention", &faults.join("; ")),
+        }
+        self.due = Instant::now() + if is_cut || !is_well { AFTER_CUT } else { INTERVAL };
     }
 }
 
 /// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
-fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>) -> Result<i64, String> {
-    let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone())
-        .map_err(|error| error.to_string())?;
-    let watermark_ms = snapshot.summary().map_err(|error| error.to_string())?.watermark_ms;
+fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>, faults: &mut Vec<String>) -> Option<i64> {
+    let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone());
+    let looked = snapshot.and_then(|snapshot| Ok((snapshot.summary()?.watermark_ms, snapshot)));
+    let (watermark_ms, snapshot) = match looked {
+        Ok(looked) => looked,
+        Err(error) => {
+            faults.push(error.to_string());
+            return None;
+        }
+    };
     match prune::files(&snapshot, &drain.spool, &drain.config.retention, now_ms, pace) {
         Ok(removed) if removed.done + removed.reports > 0 => log::info!(
             "retention: removed from done/: {} file(s), from reports/: {}",
@@ -94,7 +101,7 @@ fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>) -> Result<i64, String>
             removed.reports
         ),
         Ok(_) => {}
-        Err(error) => log::warn!("retention: {error}; next try in an hour"),
+        Err(error) => faults.push(error.to_string()),
     }
-    Ok(watermark_ms)
+    Some(watermark_ms)
 }

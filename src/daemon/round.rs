@@ -10,10 +10,11 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
+use super::faults::Part;
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
 use crate::spool::Entry;
-use crate::spool::scan::{Odd, Oddity, Scan, Scanner, Why};
+use crate::spool::scan::{Odd, Oddity, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::sqlite::SqliteStore;
 use crate::worker::{Reach, Trouble, Worker};
@@ -40,6 +41,8 @@ pub(super) struct Round {
     resting: HashMap<Entry, Backoff>,
     known_odd: HashSet<Odd>,
     stuck: Option<Trouble>,
+    // files wait until this process has lived for a while
+    calming: bool,
     quiet: Quiet,
     // how the time since the last look was spent
     spent: Spent,
@@ -68,6 +71,7 @@ impl Round {
         let scanner = Scanner::new(settle, drain.config.inbox.scan_order());
         let limits = drain.config.limits.for_decoding();
         let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
+        let worker = worker.noting(drain.suspects.trying());
         Round {
             worker,
             scanner,
@@ -80,6 +84,7 @@ impl Round {
             resting: HashMap::new(),
             known_odd: HashSet::new(),
             stuck: None,
+            calming: false,
             quiet: Quiet::default(),
             spent: Spent::AtWork(Duration::ZERO),
             looked: Instant::now(),
@@ -198,22 +203,26 @@ impl Round {
         let spool = &self.drain.spool;
         let scan = match self.scanner.scan(spool, Instant::now(), SystemTime::now()) {
             Ok(scan) => scan,
-            Err(error) => {
+            Err(ScanError { path, source }) => {
                 self.blind = true;
-                return Err(Trouble::passing(error.to_string()));
+                let what = "inbox unreadable";
+                return Err(Trouble::with_spool(what, what, &path, &source));
             }
         };
         if std::mem::take(&mut self.blind) {
             self.backoff.reset();
             self.drain.clear();
         }
-        for odd in &scan.odd {
+        let is_unreadable = |odd: &&Odd| matches!(odd.oddity, Oddity::Unreadable(_));
+        for odd in scan.odd.iter().filter(|odd| !is_unreadable(odd)) {
             if self.known_odd.insert(odd.clone()) {
                 log::warn!("{odd}");
             }
         }
-        let is_unreadable = |odd: &&Odd| matches!(odd.oddity, Oddity::Unreadable(_));
         self.unreadable = scan.odd.iter().filter(is_unreadable).count();
+        if let Some(odd) = scan.odd.iter().find(is_unreadable) {
+            self.drain.shared.meet(Part::Files, "unreadable", &odd.to_string());
+        }
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));
         let mut state = self.drain.shared.state();
@@ -240,7 +249,7 @@ impl Round {
         for (entry, _) in scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting) {
             log::warn!("{entry} is still open for writing: left for the next run");
         }
-        scan.waiting.iter().all(|(_, why)| *why == Why::OpenForWriting)
+        !self.calming && scan.waiting.iter().all(|(_, why)| *why == Why::OpenForWriting)
     }
 
     /// Takes up what came in the meantime, without waiting; whether there was another configuration.
@@ -302,7 +311,8 @@ impl Round {
         }
         let now = Instant::now();
         let rest = self.resting.values().map(|rest| rest.left(now)).min();
-        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest, self.next_idle]
+        let calm = self.calming.then(|| self.drain.suspects.calm_in(now));
+        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest, self.next_idle, calm]
             .into_iter()
             .flatten()
             .min()
@@ -320,7 +330,8 @@ impl Round {
         self.drain.shared.beat();
         let left = until.saturating_duration_since(Instant::now());
         let pause = left.min(self.drain.longest_wait);
-        select! {
+        self.drain.shared.set_waiting(true);
+        let goes_on = select! {
             recv(self.hints) -> hint => !hint.is_ok_and(|hint| self.take_hint(hint)),
             recv(self.drain.woken) -> woken => {
                 match woken {
@@ -331,7 +342,9 @@ impl Round {
                 false
             }
             default(pause) => !self.drain.shared.stopping() && Instant::now() < until,
-        }
+        };
+        self.drain.shared.set_waiting(false);
+        goes_on
     }
 
     /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints
@@ -339,14 +352,8 @@ impl Round {
     fn back_off(&mut self, trouble: &Trouble) {
         let wait = self.backoff.next();
         self.drain.in_the_way(trouble, wait);
-        let until = Instant::now() + wait;
-        while Instant::now() < until && !self.drain.shared.stopping() {
-            self.drain.shared.beat();
-            let left = until.saturating_duration_since(Instant::now());
-            if self.drain.woken.recv_timeout(left.min(self.drain.longest_wait)).is_ok() {
-                self.take_up_config();
-                return;
-            }
+        if self.drain.rest(Instant::now() + wait) {
+            self.take_up_config();
         }
     }
 }

@@ -6,10 +6,15 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::faults::{Faults, Part};
 use crate::config::Config;
 
 /// The longest text that is published, in bytes: the whole state has to fit into 4 KiB.
-const MAX_TEXT_BYTES: usize = 1000;
+const MAX_TEXT_BYTES: usize = 900;
+
+/// The same of each fault that is not the gravest, and how many of those are published.
+const MAX_ALSO_BYTES: usize = 250;
+const MAX_ALSO: usize = 2;
 
 /// What the daemon is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +69,11 @@ pub struct State {
     pub updated_at_ms: i64,
     /// What it is doing.
     pub phase: Phase,
-    /// What is in its way.
+    /// What is in its way; when it gave up, why.
     pub fault: Option<Fault>,
+    /// What else is, less gravely.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// The file that it has in hand, as shown.
     pub file: Option<String>,
     /// How many files are ready and wait for their turn.
@@ -95,8 +103,13 @@ pub struct State {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
+    faults: Mutex<Faults>,
     // the state was changed, and whoever publishes it knows
     changed: AtomicBool,
+    // a fault came or went, and whoever publishes it looks for itself
+    touched: AtomicBool,
+    // the worker has nothing to do for a while
+    waiting: AtomicBool,
     beat: AtomicU64,
     stop: AtomicU8,
     stop_by: Mutex<Option<Instant>>,
@@ -123,7 +136,56 @@ impl Shared {
     pub(super) fn to_publish(&self) -> State {
         // first: what changes from here on is said again
         self.changed.store(false, Ordering::Release);
-        self.state().clone()
+        self.touched.store(false, Ordering::Release);
+        let mut state = self.state().clone();
+        let faults = self.faults();
+        (state.fault, state.also) = faults.shown();
+        if faults.has(Part::Progress) && matches!(state.phase, Phase::Idle | Phase::Working) {
+            state.phase = Phase::BackingOff;
+        }
+        state
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something is in the way of that part: shown, and logged once.
+    pub(super) fn meet(&self, part: Part, kind: &str, text: &str) {
+        let line = self.faults().meet(part, kind, text, Instant::now());
+        self.touched.store(true, Ordering::Release);
+        if let Some(line) = line {
+            line.log();
+        }
+    }
+
+    /// Nothing is in the way of that part; whether something was.
+    pub(super) fn pass(&self, part: Part) -> bool {
+        let mut faults = self.faults();
+        let was = faults.has(part);
+        let line = faults.pass(part);
+        drop(faults);
+        if was {
+            self.touched.store(true, Ordering::Release);
+        }
+        if let Some(line) = line {
+            line.log();
+        }
+        was
+    }
+
+    /// Whether a fault came or went since the state was published.
+    pub(super) fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::Acquire)
+    }
+
+    /// The worker begins to wait for something to do, or ends that: meanwhile it need not get on.
+    pub(super) fn set_waiting(&self, waiting: bool) {
+        self.waiting.store(waiting, Ordering::Release);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
     }
 
     /// The worker made progress: what the watchdog is fed by.
@@ -167,6 +229,12 @@ impl Shared {
 }
 
 impl State {
+    /// Whether something is in its way, so that it is not well; then the [line](Self::line) says
+    /// what.
+    pub fn is_hindered(&self) -> bool {
+        self.fault.is_some() || self.resting > 0
+    }
+
     /// In one line, for systemd and for people.
     pub fn line(&self) -> String {
         let mut line = self.phase.name().to_owned();
@@ -176,6 +244,13 @@ impl State {
         } else if let Some(file) = &self.file {
             line.push_str(": ");
             line.push_str(file);
+        }
+        for text in &self.also {
+            line.push_str("; also: ");
+            line.push_str(text);
+        }
+        if self.fault.is_none() && self.resting > 0 {
+            line.push_str(&format!("; not readable or movable: {}", self.resting));
         }
         line.push_str(&format!(
             "; since start {} ingested, {} refused; {} waiting",
@@ -189,21 +264,23 @@ impl State {
     /// As JSON that fits into the lock file.
     pub(super) fn published(&self) -> Vec<u8> {
         let mut state = self.clone();
-        shorten(&mut state.db);
+        shorten(&mut state.db, MAX_TEXT_BYTES);
         if let Some(fault) = &mut state.fault {
-            shorten(&mut fault.text);
+            shorten(&mut fault.text, MAX_TEXT_BYTES);
         }
         if let Some(file) = &mut state.file {
-            shorten(file);
+            shorten(file, MAX_TEXT_BYTES);
         }
+        state.also.truncate(MAX_ALSO);
+        state.also.iter_mut().for_each(|text| shorten(text, MAX_ALSO_BYTES));
         // strings and numbers only: there is nothing in it that cannot be written as JSON
         serde_json::to_vec(&state).unwrap_or_default()
     }
 }
 
-fn shorten(text: &mut String) {
-    if text.len() > MAX_TEXT_BYTES {
-        let end = (0..=MAX_TEXT_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+fn shorten(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
@@ -221,12 +298,43 @@ mod tests {
             db: "ж".repeat(4000),
             fault: Some(Fault { text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX }),
             file: Some(long.replace('\u{1}', "x")),
+            also: vec!["é".repeat(4000); 5],
             ..State::default()
         };
         let published = state.published();
         assert!(published.len() <= STATE_MAX_BYTES, "{} bytes", published.len());
         let read: State = serde_json::from_slice(&published).unwrap();
         assert_eq!(read.fault.unwrap().tries, u64::MAX);
+        assert_eq!(read.also.len(), MAX_ALSO);
+    }
+
+    #[test]
+    fn what_is_hindered_says_so_in_its_line() {
+        let fault = Some(Fault { text: "disk full".to_owned(), since_ms: 0, tries: 1 });
+        let well = State::default();
+        assert!(!well.is_hindered());
+        let line = well.line();
+        for state in [
+            State { fault, also: vec!["no report".to_owned()], ..State::default() },
+            State { resting: 2, ..State::default() },
+        ] {
+            assert!(state.is_hindered());
+            assert_ne!(state.line(), line, "the same line as that of one who is well");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_get_on_backs_off() {
+        let shared = Shared::default();
+        shared.state().phase = Phase::Working;
+        shared.meet(Part::Progress, "still", "the store does not answer");
+        assert!(shared.is_touched());
+        let state = shared.to_publish();
+        assert!(!shared.is_touched());
+        assert_eq!(state.phase, Phase::BackingOff);
+        assert_eq!(state.line().split(';').next(), Some("backing off: the store does not answer"));
+        assert!(shared.pass(Part::Progress) && !shared.pass(Part::Progress));
+        assert_eq!(shared.to_publish().phase, Phase::Working);
     }
 
     #[test]

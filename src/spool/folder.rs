@@ -196,6 +196,12 @@ pub(super) fn open_file(parent: impl AsFd, name: &OsStr) -> io::Result<File> {
 /// given up, so it should be read by now.
 pub(super) fn begin_sync(file: &File) {
     // only a hint: the sync does all of it
+    forget(file);
+}
+
+/// Gives up what is in memory of a file and need not be written: the next to read it asks the disk.
+pub(super) fn forget(file: &File) {
+    // where the file system cannot, there is nothing else to be done
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 

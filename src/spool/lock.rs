@@ -254,11 +254,14 @@ impl fmt::Display for LockError {
             }
             LockError::Io { path, source } => {
                 write!(f, "cannot lock the spool at {}: {source}; ", shown_path(path))?;
-                f.write_str(match source.kind() {
-                    io::ErrorKind::ReadOnlyFilesystem => {
+                f.write_str(match rustix::io::Errno::from_io_error(source) {
+                    Some(rustix::io::Errno::ROFS) => {
                         "mount it writable, or under systemd name the spool in ReadWritePaths="
                     }
-                    io::ErrorKind::InvalidInput => "somebody else put it there: remove it",
+                    Some(rustix::io::Errno::INVAL) => "somebody else put it there: remove it",
+                    Some(rustix::io::Errno::NOLCK) => {
+                        "the system has no more locks to give: end whatever holds many of them"
+                    }
                     _ => "the user that runs windowflow must own the spool folder",
                 })
             }

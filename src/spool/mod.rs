@@ -14,6 +14,7 @@ pub mod rights;
 pub mod scan;
 pub mod shelve;
 mod still;
+pub mod trying;
 pub mod watch;
 
 use std::cmp::Ordering;

@@ -115,10 +115,18 @@ impl Opened {
     /// Makes the producer's bytes durable. To be done before the commit that counts them: a power
     /// cut must not leave their counts without the file.
     ///
+    /// The kernel tells of a sync that failed once, calls the pages clean that it could not write,
+    /// and lets the next sync go well. The bytes are the producer's, and not ours to write again. So
+    /// what memory holds of them is given up: who reads the file after that reads what the disk has.
+    ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the disk refuses: what was read is not to be relied on.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        let synced = self.file.sync_data();
+        if synced.is_err() {
+            folder::forget(&self.file);
+        }
+        synced
     }
 
     /// What tells the file from others, to be kept without keeping it open.
@@ -139,11 +147,30 @@ impl Opened {
     }
 }
 
+/// What stands under that name, not followed should it be a link, without opening it.
+///
+/// # Errors
+/// When nothing does, or the system refuses.
+pub fn seen_at(base: &Path, entry: &Entry) -> io::Result<Seen> {
+    let folder = folder::open_source(base, entry.folder.as_deref())?;
+    Ok(Seen(Facts::at(&folder, &entry.name)?))
+}
+
 /// A file as it was once seen.
 #[derive(Clone, Debug)]
 pub struct Seen(Facts);
 
 impl Seen {
+    /// What tells it from other files and from other content of its own, to be written down.
+    pub fn mark(&self) -> String {
+        let Facts { file, bytes, mtime, .. } = &self.0;
+        let (device, born) = (file.device, file.born);
+        format!(
+            "{}:{} {} {}.{} {bytes} {}.{}",
+            device.0, device.1, file.inode, born.0, born.1, mtime.0, mtime.1
+        )
+    }
+
     /// Whether this is the same file, with the same content as far as size and time tell.
     pub fn is(&self, opened: &Opened) -> bool {
         self.0.file == opened.at_open.file && self.0.same_content(&opened.at_open)

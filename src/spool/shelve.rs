@@ -210,27 +210,31 @@ fn list_failed_in(
 /// Makes the moves since the last call durable; called once at the end of a drain. A power cut
 /// before it leaves files in the inbox, where they are taken again and change nothing.
 ///
+/// A folder whose sync failed is synced again at the next call, and that one may say that all is
+/// well, since the kernel tells of an error once. Nothing is built on it: what is moved was durable
+/// in the store before, and where a name is lost the file is found under the other.
+///
 /// # Errors
-/// When a folder cannot be synced; it is tried again at the next call.
-pub fn sync_folders(spool: &Spool) -> io::Result<()> {
+/// When a folder cannot be synced, and which; what is left is done at the next call.
+pub fn sync_folders(spool: &Spool) -> Result<(), ShelveError> {
     let take = || spool.touched.lock().unwrap_or_else(PoisonError::into_inner);
     let mut folders: Vec<_> = mem::take(&mut *take()).into_iter().collect();
     // where names came before where they went: a file may stand in both places, never in none
     folders.sort_by_key(|(base, _)| base == spool.inbox());
-    let mut outcome = Ok(());
-    for (base, source) in folders {
+    let mut folders = folders.into_iter();
+    while let Some((base, source)) = folders.next() {
         match folder::open_source(&base, source.as_deref()).and_then(folder::sync) {
-            Ok(()) => {}
             // it went away, or something else took its name: a link is not followed, nor a pipe
             // waited for
-            Err(error) if is_not_that_folder(&error) => {}
-            Err(error) => {
-                take().insert((base, source));
-                outcome = Err(error);
+            Err(error) if !is_not_that_folder(&error) => {
+                let path = source.as_ref().map_or(base.clone(), |source| base.join(source));
+                take().extend(folders.chain([(base, source)]));
+                return Err(ShelveError::Io(path, error));
             }
+            _ => {}
         }
     }
-    outcome
+    Ok(())
 }
 
 /// Why a file was not moved.

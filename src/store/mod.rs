@@ -372,6 +372,8 @@ pub struct Overflowing {
 pub enum Error {
     /// Others hold it: begin again.
     Busy(String),
+    /// Nobody else holds it, and it cannot be had all the same.
+    Stuck(String),
     /// No room, or no right to write: begin again when there is.
     Full(String),
     /// It cannot be read or written at the moment for another reason of the machine's.
@@ -401,6 +403,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Busy(text)
+            | Error::Stuck(text)
             | Error::Full(text)
             | Error::Io(text)
             | Error::Corrupt(text)

@@ -18,6 +18,7 @@ use crate::event::{Chunk, HashKey};
 use crate::ingest::Feed;
 use crate::spool::Entry;
 use crate::spool::ready::{self, OpenError, Opened};
+use crate::spool::trying::{Hand, Trying};
 use crate::store::{Scout, Store};
 
 /// How many messages may wait for the writer: three for a file of one chunk.
@@ -99,6 +100,7 @@ impl<'s> Ahead<'s> {
         entries: &'s [&'s Entry],
         limits: Limits,
         store: &dyn Store,
+        trying: Arc<Trying>,
     ) -> io::Result<Ahead<'s>> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
@@ -121,10 +123,13 @@ impl<'s> Ahead<'s> {
             untold_bytes: 0,
             looked_at: 0,
             parts: Vec::new(),
+            trying: Arc::clone(&trying),
+            read_parts: 0,
         };
         let thread = Builder::new().name("reader".to_owned()).spawn_scoped(scope, move || {
             // nobody listens any more: then it is not needed any more
             let _ = reader.read(entries);
+            trying.put_down(Hand::Reader);
         })?;
         let thread = Some(thread);
         Ok(Ahead { entries, seen: 0, next: None, told, spare, room, wanted, thread })
@@ -255,6 +260,9 @@ struct Reader {
     looked_at: usize,
     // parts of a file that the scout has not looked at
     parts: Vec<Part>,
+    trying: Arc<Trying>,
+    // of the file that is being read
+    read_parts: u32,
 }
 
 /// A file that was read to its end.
@@ -276,7 +284,11 @@ impl Reader {
     fn read(mut self, entries: &[&Entry]) -> Result<(), Gone> {
         for (number, entry) in entries.iter().enumerate() {
             match ready::open_entry(&self.inbox, entry) {
-                Ok(opened) => self.file(number, Arc::new(opened), entries.len() > 1)?,
+                Ok(opened) => {
+                    self.trying.take(Hand::Reader, entry, &opened);
+                    self.read_parts = 0;
+                    self.file(number, Arc::new(opened), entries.len() > 1)?;
+                }
                 Err(error) => self.untold.push_back(Whole { opened: Err(error), read: None }),
             }
             while self.untold.len() >= AHEAD_FILES || self.untold_bytes >= AHEAD_BYTES {
@@ -334,6 +346,10 @@ impl Reader {
     }
 
     fn part<R: io::Read>(&mut self, decoder: &mut Decoder<R>) -> Part {
+        if self.read_parts > 0 {
+            self.trying.get_on(Hand::Reader, self.read_parts);
+        }
+        self.read_parts += 1;
         let spare = self.spares.try_recv().ok();
         let mut chunk = spare
             .filter(|chunk| chunk.hash_key() == self.hash_key)
@@ -433,7 +449,9 @@ mod tests {
                 let settings = Settings::new(1, 0).unwrap();
                 let store = MemoryStore::new(settings, Clock::System);
                 let limits = Limits::default();
-                let mut ahead = Ahead::start(scope, nowhere, &entries, limits, &store).unwrap();
+                let trying = Arc::default();
+                let ahead = Ahead::start(scope, nowhere, &entries, limits, &store, trying);
+                let mut ahead = ahead.unwrap();
                 let (tell, told) = bounded(1);
                 ahead.told = told;
                 ahead.thread = Some(scope.spawn(move || {

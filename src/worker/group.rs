@@ -1,11 +1,13 @@
 //! Files that are taken together: each is a batch of its own, and none is moved before one sync has
 //! made all of them durable.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ahead::{Ahead, Fed, Upcoming};
+use super::class::{self, Whose};
 use super::{ASK_AGAIN, Fate, Reach, Trouble, Unfinished, Verdict, Watched, Worker, reason};
 use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step};
@@ -13,6 +15,7 @@ use crate::spool::Entry;
 use crate::spool::draft::{self, Draft, Reason};
 use crate::spool::ready::{OpenError, Opened};
 use crate::spool::shelve::{self, ShelveError};
+use crate::spool::trying::Hand;
 use crate::store::{self, Committed, Delivery};
 
 /// What bounds a group: its files, their bytes, and the time since it began. What is in and not
@@ -97,14 +100,9 @@ impl Worker {
                 self.unfinished.remove(&entry);
                 return never_opened(entry, Err(Verdict::Gone));
             }
-            Err(error @ OpenError::Denied) => {
-                let refused = self.unread(&entry, error);
-                let so_far = self.record(refused);
+            Err(error) => {
+                let so_far = self.unopened(&entry, &error);
                 return never_opened(entry, so_far);
-            }
-            Err(error @ OpenError::Io(_)) => {
-                let text = format!("inbox/{entry}: {error}");
-                return never_opened(entry, Err(Verdict::Trouble(Trouble::of_file(text))));
             }
         };
         let resumed = self.unfinished.remove(&entry).filter(|was| was.seen.is(&opened));
@@ -113,7 +111,12 @@ impl Worker {
             None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
                 Ok(delivery) => (delivery, Fate::Unknown),
                 Err(error) => {
-                    let trouble = Trouble::passing(error.to_string());
+                    let trouble = Trouble::with_spool(
+                        "no token",
+                        "no random token",
+                        self.spool.root(),
+                        &error,
+                    );
                     return never_opened(entry, Err(Verdict::Trouble(trouble)));
                 }
             },
@@ -129,6 +132,20 @@ impl Worker {
         Taken { entry, opened: Some(opened), delivery: Some(delivery), so_far }
     }
 
+    /// What becomes of a file that cannot be opened.
+    fn unopened(&mut self, entry: &Entry, error: &OpenError) -> Result<Fate, Verdict> {
+        let denied = io::ErrorKind::PermissionDenied.into();
+        let system = match error {
+            OpenError::Denied => &denied,
+            OpenError::Io(error) => return Err(self.unreadable(entry, error)),
+            OpenError::Gone | OpenError::NotRegular(_) => return Err(Verdict::Gone),
+        };
+        match class::whose(system) {
+            Whose::TheFiles(code) => self.record(self.unread(entry, code, error)),
+            Whose::Ours(_) => Err(self.unreadable(entry, system)),
+        }
+    }
+
     /// Takes a file in, from what was read ahead or, without that, from its beginning.
     fn ingest(
         &mut self,
@@ -141,10 +158,13 @@ impl Worker {
         let limits = self.limits.clone();
         let ingest = Ingest { delivery, limits, mode, now_ms: Clock::System.now_ms() };
         let mut asked = 0;
+        let trying = Arc::clone(&self.trying);
         let ended = loop {
             let inbox = self.spool.inbox();
             let is_synced = fed.is_some();
-            let mut watched = Watched { inbox, entry, opened, is_synced, pace };
+            trying.take(Hand::Writer, entry, opened);
+            let (trying, steps) = (&*trying, 0);
+            let mut watched = Watched { inbox, entry, opened, is_synced, pace, trying, steps };
             let ended = match fed.take() {
                 Some(mut fed) => ingest.run_on(self.store.as_mut(), &mut fed, &mut watched),
                 None => opened
@@ -154,12 +174,14 @@ impl Worker {
             };
             match ended {
                 // the same delivery again: the store says whether the commit took place
-                Err(ingest::Error::Store(store::Error::Unknown(_))) if asked < ASK_AGAIN => {
+                Err(ingest::Error::Store(store::Error::Unknown(text))) if asked < ASK_AGAIN => {
+                    log::warn!("{text}; asking it now");
                     asked += 1;
                 }
                 ended => break ended,
             }
         };
+        trying.put_down(Hand::Writer);
         match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
                 Ok(Fate::Committed(committed))
@@ -170,10 +192,7 @@ impl Worker {
             Ok(Ended::Refused(refused)) => self.record(refused),
             Ok(Ended::Changed) => Err(Verdict::NotYet),
             Ok(Ended::Stopped) => Err(Verdict::Stopped),
-            Err(ingest::Error::Read(error)) => {
-                let text = format!("cannot read inbox/{entry}: {error}; is the disk well?");
-                Err(Verdict::Trouble(Trouble::of_file(text)))
-            }
+            Err(ingest::Error::Read(error)) => Err(self.unreadable(entry, &error)),
             Err(ingest::Error::Store(error)) => {
                 if matches!(error, store::Error::Unknown(_)) {
                     self.keep(entry, opened, delivery.clone(), Fate::Unknown);
@@ -224,7 +243,10 @@ impl Worker {
         for _ in 0..ASK_AGAIN {
             match self.store.sync() {
                 Ok(()) => return Ok(()),
-                Err(store::Error::Unknown(_)) => self.ask_again(group, pace)?,
+                Err(store::Error::Unknown(text)) => {
+                    log::warn!("{text}; asking it now");
+                    self.ask_again(group, pace)?;
+                }
                 Err(error) => return Err(Trouble::from(&error)),
             }
         }
@@ -300,12 +322,10 @@ impl Worker {
             // written to after its commit: taken again, and what is in counts as duplicates
             Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => {
-                let text = format!(
-                    "inbox/{entry} is in, as batch {}, but cannot be moved: {error}",
-                    committed.batch
-                );
+                let what =
+                    format!("inbox/{entry} is in, as batch {}, but not moved", committed.batch);
                 self.keep(entry, opened, delivery, Fate::Committed(committed));
-                self.unmovable(entry, text)
+                self.unmovable(entry, &what, &error)
             }
         }
     }
@@ -325,12 +345,11 @@ impl Worker {
             Err(ShelveError::Changed) => Verdict::NotYet,
             Err(error) => {
                 let code = refused.refusal.code.name();
-                let text =
-                    format!("inbox/{entry} was refused ({code}), but cannot be moved: {error}");
+                let what = format!("inbox/{entry} was refused ({code}), but not moved");
                 if let Some((opened, delivery)) = delivered {
                     self.keep(entry, opened, delivery, Fate::Refused(refused));
                 }
-                self.unmovable(entry, text)
+                self.unmovable(entry, &what, &error)
             }
         }
     }

@@ -11,7 +11,9 @@ use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
-use crate::store::{Begun, Error, Pace as PrunePace, Pruned, Refused, Retention, Snapshot, Span};
+use crate::store::{
+    self, Begun, Error, Pace as PrunePace, Pruned, Refused, Retention, Snapshot, Span,
+};
 
 /// What the store would hold after a power cut: events by key, batches, and refusals.
 type Durable = (BTreeMap<String, i64>, u64, u64);

@@ -88,7 +88,9 @@ impl Round {
         let done = done.map_err(|error| match error {
             act::Error::Store(error) => Trouble::from(&error),
             // only setting the watermark by hand can be behind
-            act::Error::Behind { .. } => Trouble::passing("the watermark would move back"),
+            act::Error::Behind { .. } => {
+                Trouble::passing("behind", "the watermark would move back")
+            }
         })?;
         if done.batch.is_some() {
             let sources: Vec<String> = sources.iter().map(|s| shown(s.as_bytes())).collect();

@@ -8,13 +8,15 @@ use std::time::Instant;
 use super::Round;
 use crate::daemon::backoff::Backoff;
 use crate::daemon::drain::Drain;
+use crate::daemon::faults::Part;
 use crate::daemon::state::Phase;
+use crate::daemon::suspects::Turn;
 use crate::ingest::Step;
 use crate::report;
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
-use crate::spool::shelve;
+use crate::spool::shelve::{self, ShelveError};
 use crate::worker::{Pace, Reach, Trouble, Verdict};
 
 /// Shows which file is taken, and how long it may be.
@@ -61,30 +63,66 @@ impl Round {
         let now = Instant::now();
         let rests =
             |entry: &&Entry| self.resting.get(*entry).is_some_and(|rest| !rest.is_over(now));
-        let ready: Vec<&Entry> = scan.ready.iter().filter(|entry| !rests(entry)).collect();
-        let mut from = 0;
-        while from < ready.len() && !self.drain.shared.stopping() {
-            let (taken, left) = self.take_some(&ready[from..])?;
-            (from, took) = (from + taken, took + left);
-            if taken == 0 {
-                break;
-            }
-        }
+        let ready = scan.ready.iter().filter(|entry| !rests(entry));
+        let ready = ready.map(|entry| (entry, self.drain.suspects.turn(entry, now)));
+        let is_last = |turn: &Turn| !matches!(turn, Turn::Now | Turn::Alone);
+        let (last, ready): (Vec<_>, Vec<_>) = ready.partition(|(_, turn)| is_last(turn));
+        took += self.take_in_order(&ready)?;
+        took += self.take_last(&last)?;
         // nothing to do unless something was moved, now or before a sync that failed
-        shelve::sync_folders(&self.drain.spool).map_err(|error| {
-            let root = shown(self.drain.spool.root().as_os_str().as_encoded_bytes());
-            Trouble::passing(format!(
-                "cannot sync the folders of {root}: {error}; the user that runs windowflow must be \
-                 able to read them; until then a power cut may bring back files that were moved, \
-                 which changes no total"
-            ))
-        })?;
+        shelve::sync_folders(&self.drain.spool).map_err(unsynced)?;
+        let resting = self.resting.len() + self.unreadable;
         let mut state = self.drain.shared.state();
         state.file = None;
-        state.phase = Phase::Idle;
-        state.resting = (self.resting.len() + self.unreadable) as u64;
+        state.phase = if resting > 0 { Phase::BackingOff } else { Phase::Idle };
+        state.resting = resting as u64;
         drop(state);
+        if resting == 0 {
+            self.drain.shared.pass(Part::Files);
+        }
         self.drain.changed();
+        Ok(took)
+    }
+
+    /// Takes files in their order; how many left the inbox. One that a process died of is taken
+    /// alone, so that the next death is of no other.
+    fn take_in_order(&mut self, ready: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
+        let mut took = 0;
+        for run in ready.chunk_by(|one, next| (one.1, next.1) == (Turn::Now, Turn::Now)) {
+            let run: Vec<&Entry> = run.iter().map(|(entry, _)| *entry).collect();
+            let mut from = 0;
+            while from < run.len() {
+                if self.drain.shared.stopping() {
+                    return Ok(took);
+                }
+                let (taken, left) = self.take_some(&run[from..])?;
+                (from, took) = (from + taken, took + left);
+                if taken == 0 {
+                    return Ok(took);
+                }
+            }
+        }
+        Ok(took)
+    }
+
+    /// Takes files that are likely to be deadly, or puts them away; how many left the inbox.
+    fn take_last(&mut self, last: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
+        let mut took = 0;
+        self.calming = false;
+        for (entry, turn) in last {
+            if self.drain.shared.stopping() {
+                break;
+            }
+            match turn {
+                Turn::NotYet => self.calming = true,
+                Turn::Now | Turn::Alone | Turn::Last => took += self.take_some(&[entry])?.1,
+                Turn::Never(deaths) => {
+                    let mut hand = Hand { drain: &self.drain };
+                    let verdicts = self.worker.refuse_deadly(entry, *deaths, &mut hand);
+                    took += self.judge(verdicts)?;
+                }
+            }
+        }
         Ok(took)
     }
 
@@ -122,6 +160,9 @@ impl Round {
     /// What became of one file; 1 when it left the inbox.
     fn judged(&mut self, entry: &Entry, verdict: Verdict) -> Result<usize, Trouble> {
         self.drain.shared.beat();
+        if !matches!(verdict, Verdict::Trouble(_) | Verdict::Stopped) {
+            self.drain.suspects.clear(entry);
+        }
         if !matches!(verdict, Verdict::Trouble(_)) {
             self.suspected = false;
             self.resting.remove(entry);
@@ -186,10 +227,24 @@ impl Round {
     fn rest(&mut self, entry: &Entry, trouble: Trouble) {
         let config = &self.drain.config;
         let rest = self.resting.entry(entry.clone()).or_insert_with(|| Backoff::new(config));
-        if rest.tries() == 0 {
-            log::error!("{}; trying again later", trouble.text);
-        }
         rest.next();
+        log::debug!("{}; trying again later", trouble.text);
+        let more = match self.resting.len() - 1 {
+            0 => String::new(),
+            more => format!(" (so are {more} other files)"),
+        };
+        let text = format!("{}{more}", trouble.text);
+        self.drain.shared.meet(Part::Files, &trouble.kind, &text);
         self.stuck = Some(trouble);
+    }
+}
+
+/// Moves that are not durable yet.
+fn unsynced(error: ShelveError) -> Trouble {
+    const WHAT: &str = "cannot sync a folder (until then a power cut may bring back files that \
+                        were moved, which changes no total)";
+    match error {
+        ShelveError::Io(path, error) => Trouble::with_spool("unsynced", WHAT, &path, &error),
+        other => Trouble::passing("unsynced", format!("{WHAT}: {other}")),
     }
 }

@@ -25,8 +25,8 @@ const CHECKPOINT_PAGES: i64 = 4096;
 /// what one batch writes, and by what is written while one report or backup is being read.
 pub(super) const LOG_BYTES: u64 = 64 << 20;
 
-/// How much of the log is read at once where it is written again.
-const LOG_BLOCK_BYTES: usize = 1 << 20;
+/// How much of the log is written again at once.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// Kept in memory of the store's pages: up to 32 MiB, in units of 1024 bytes as SQLite counts them. The
 /// upper pages of the ledger's tables fit in, for more than a hundred million ids.
@@ -171,65 +171,31 @@ pub(super) fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Re
     })
 }
 
-/// Closing that connection does not copy the log into the store.
-///
-/// It would begin with a sync, which goes well after one that failed, although the kernel may have
-/// given up what was to be written. A power cut would find the store half changed and no whole log
-/// to mend it from.
-pub(super) fn leave_log(connection: &Connection) {
-    // it fails only where SQLite does not know the setting, and this one is part of the program
-    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+/// Whether the last connection to end leaves the log as it is, instead of copying it into the store.
+pub(super) fn leave_log(connection: &Connection, leave: bool) {
+    // it knows the setting, so it cannot refuse it
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave);
 }
 
-/// After a commit whose fate was unknown: whatever recovery found of it is written again and
-/// synced, since the kernel may have forgotten what a failed sync left behind. First the log as it
-/// is: by then it can mend the store, whatever happens while it is copied there.
-pub(super) fn settle(connection: &Connection, path: &Path, wait: Duration) -> Result<(), Error> {
-    let failed =
-        |error: &rusqlite::Error| fault(path, "settle the log after a failed commit", error);
-    connection
-        .busy_timeout(wait)
-        .and_then(|()| connection.execute_batch("BEGIN IMMEDIATE"))
-        .map_err(|error| failed(&error))?;
-    let written = write_log_again(path);
-    connection.execute_batch("ROLLBACK").map_err(|error| failed(&error))?;
-    written.map_err(|error| io_fault(path, "write the log again after a failed commit", &error))?;
-    let settled = empty_log(connection, wait).and_then(|emptied| {
-        if emptied {
-            // begins the new log, so that nothing of the old one can be played back
-            connection.execute_batch("BEGIN IMMEDIATE")?;
-            touch(connection)?;
-            connection.execute_batch("COMMIT")?;
-        }
-        Ok(emptied)
-    });
-    match settled {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::Busy(format!(
-            "{}: busy: a report or backup holds the log that has to be settled after a failed \
-             commit; let it end, then try again",
-            path.display()
-        ))),
-        Err(error) => Err(failed(&error)),
-    }
-}
-
-/// Writes each byte of the log over itself and syncs it, while nobody else writes to it. There are
-/// no locks on the log that closing this descriptor could take off.
-fn write_log_again(path: &Path) -> io::Result<()> {
-    let opened = File::options().read(true).write(true).open(with_ending(path, "-wal"));
-    let log = match opened {
+/// Writes the log again as it is, and syncs it. SQLite has no locks on this file, so that closing
+/// it takes none away. To be called by who may write to the store.
+pub(super) fn write_log_again(path: &Path) -> io::Result<()> {
+    let log = match File::options().read(true).write(true).open(with_ending(path, "-wal")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    let mut block = vec![0; LOG_BLOCK_BYTES];
+    let mut block = vec![0; BLOCK_BYTES];
     let mut at = 0;
     loop {
-        let count = log.read_at(&mut block, at)?;
-        if count == 0 {
-            return log.sync_all();
+        match log.read_at(&mut block, at) {
+            Ok(0) => break,
+            Ok(read) => {
+                log.write_all_at(&block[..read], at)?;
+                at += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        log.write_all_at(&block[..count], at)?;
-        at += count as u64;
     }
+    log.sync_data()
 }

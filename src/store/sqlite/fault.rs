@@ -4,19 +4,33 @@
 use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
-use rustix::fs::{Access, StatVfsMountFlags};
+use rustix::fs::{Access, Mode, OFlags, StatVfsMountFlags};
+use rustix::io::Errno;
 
+use super::holder::Holder;
+use crate::room::{self, MAKE_ROOM};
 use crate::store::Error;
 
 /// Below this many free bytes the shared memory of the log (32 KiB) or a page cannot be added.
 const NO_ROOM_BYTES: u64 = 64 * 1024;
 
-/// What can be seen of the folder that holds the store.
+/// What SQLite says when the system refuses a lock for another reason than that somebody has it.
+const LOCKING: [i32; 5] = [
+    ffi::SQLITE_IOERR_LOCK,
+    ffi::SQLITE_IOERR_UNLOCK,
+    ffi::SQLITE_IOERR_RDLOCK,
+    ffi::SQLITE_IOERR_CHECKRESERVEDLOCK,
+    ffi::SQLITE_IOERR_SHMLOCK,
+];
+
+/// What can be seen of the folder that holds the store, and of this process.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     free_bytes: Option<u64>,
     mounted_read_only: bool,
     may_write: bool,
+    /// Why nothing can be opened.
+    no_files: Option<Errno>,
 }
 
 impl Room {
@@ -25,10 +39,32 @@ impl Room {
         let seen = rustix::fs::statvfs(folder).ok();
         let may_write = |path: &Path| rustix::fs::access(path, Access::WRITE_OK).is_ok();
         Room {
-            free_bytes: seen.as_ref().map(|seen| seen.f_bavail.saturating_mul(seen.f_frsize)),
+            free_bytes: room::free_bytes(folder),
             mounted_read_only: seen
                 .is_some_and(|seen| seen.f_flag.contains(StatVfsMountFlags::RDONLY)),
             may_write: may_write(folder) && (!path.exists() || may_write(path)),
+            no_files: rustix::fs::open(
+                "/dev/null",
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .err()
+            .filter(|errno| matches!(*errno, Errno::MFILE | Errno::NFILE)),
+        }
+    }
+
+    /// What to do about what the system does not explain.
+    fn fix(&self) -> &'static str {
+        match self.no_files {
+            Some(Errno::MFILE) => {
+                "too many files are open in this process: raise its limit (ulimit -n, or \
+                 LimitNOFILE= under systemd)"
+            }
+            Some(_) => {
+                "too many files are open on this machine: end something, or raise fs.file-max \
+                 (sysctl)"
+            }
+            None => "look at the disk and at the kernel's log",
         }
     }
 
@@ -54,7 +90,7 @@ pub(super) fn io_fault(path: &Path, doing: &str, error: &std::io::Error) -> Erro
     match error.kind() {
         Kind::StorageFull | Kind::QuotaExceeded => no_room(path, doing, room),
         Kind::ReadOnlyFilesystem | Kind::PermissionDenied => no_right(path, doing, room),
-        _ => Error::Io(format!("{}: could not {doing}: {error}", path.display())),
+        _ => Error::Io(format!("{}: could not {doing}: {error}; {}", path.display(), room.fix())),
     }
 }
 
@@ -72,8 +108,9 @@ fn explain(path: &Path, doing: &str, error: &rusqlite::Error, room: impl Fn() ->
     match (failure.code, failure.extended_code) {
         (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _)
         | (ErrorCode::FileLockingProtocolFailed, _) => Error::Busy(format!(
-            "{shown}: busy, could not {doing}: another process holds the store; try again \
-             (`fuser {shown}` names the processes that have it open)"
+            "{shown}: busy, could not {doing}: it waits for {}; let that end, then try again \
+             (`fuser {shown}` names the processes that have it open)",
+            Holder::of(path)
         )),
         (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE) => no_room(path, doing, room()),
         (_, ffi::SQLITE_READONLY_DBMOVED) => Error::Missing(format!(
@@ -89,29 +126,49 @@ fn explain(path: &Path, doing: &str, error: &rusqlite::Error, room: impl Fn() ->
                 no_right(path, doing, room)
             } else if room.is_full() {
                 no_room(path, doing, room)
-            } else {
+            } else if extended == ffi::SQLITE_IOERR_NOMEM {
+                no_memory(path, doing)
+            } else if LOCKING.contains(&extended) {
                 Error::Io(format!(
-                    "{shown}: could not {doing}: {error} (code {extended}); look at the disk and \
-                     at the kernel's log"
+                    "{shown}: could not {doing}: {error} (code {extended}): the system does not \
+                     give out a lock; end whatever holds many locks, and look at the kernel's log"
                 ))
+            } else {
+                let fix = room.fix();
+                Error::Io(format!("{shown}: could not {doing}: {error} (code {extended}); {fix}"))
             }
         }
+        (ErrorCode::OutOfMemory, _) => no_memory(path, doing),
         (_, extended) => {
-            Error::Io(format!("{shown}: could not {doing}: {error} (code {extended})"))
+            let fix = room().fix();
+            Error::Io(format!("{shown}: could not {doing}: {error} (code {extended}); {fix}"))
         }
     }
 }
 
+/// A store that is busy although nobody else holds it, and although it was opened again.
+pub(super) fn stuck(path: &Path, holder: Holder) -> Error {
+    let shown = path.display();
+    let why = match holder {
+        Holder::Ourselves => "this process holds it itself, by a lock that did not come off",
+        _ => "no process holds it, but the system does not give out its lock",
+    };
+    Error::Stuck(format!(
+        "{shown}: stuck, could not begin a batch: {why}, and to open it again did not help; start \
+         windowflow again, and look at the kernel's log if that does not help"
+    ))
+}
+
 fn no_room(path: &Path, doing: &str, room: Room) -> Error {
-    let free = room.free_bytes.map_or_else(
-        || "an unknown number of bytes is free there".to_owned(),
-        |bytes| format!("{bytes} bytes are free there"),
-    );
-    Error::Full(format!(
-        "{}: disk full, could not {doing}: {free}; free some space in {} (or raise its quota), and \
-         it goes on by itself",
-        path.display(),
-        folder_of(path).display(),
+    let full = room::is_full(folder_of(path), room.free_bytes);
+    Error::Full(format!("{}: {full}; could not {doing}; {MAKE_ROOM}", path.display()))
+}
+
+fn no_memory(path: &Path, doing: &str) -> Error {
+    Error::Io(format!(
+        "{}: could not {doing}: out of memory; end something else, or raise the limit of this \
+         service (MemoryMax=)",
+        path.display()
     ))
 }
 
@@ -143,8 +200,12 @@ fn damaged(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
 mod tests {
     use super::*;
 
-    const ROOMY: Room =
-        Room { free_bytes: Some(1 << 40), mounted_read_only: false, may_write: true };
+    const ROOMY: Room = Room {
+        free_bytes: Some(1 << 40),
+        mounted_read_only: false,
+        may_write: true,
+        no_files: None,
+    };
 
     fn kind(code: i32, room: Room) -> (&'static str, String) {
         let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
@@ -195,11 +256,29 @@ mod tests {
     #[test]
     fn the_words_name_the_place_and_the_fix() {
         let (_, text) = kind(ffi::SQLITE_IOERR_SHMSIZE, Room { free_bytes: Some(512), ..ROOMY });
-        assert!(text.contains("512 bytes are free") && text.contains("/state"), "{text}");
+        assert!(text.contains("disk full: 512 bytes free on /state"), "{text}");
+        let (_, text) = kind(ffi::SQLITE_FULL, Room { free_bytes: Some(12_288), ..ROOMY });
+        assert!(text.contains("disk full: 12,288 bytes free on /state"), "{text}");
         let (_, text) = kind(ffi::SQLITE_READONLY, Room { mounted_read_only: true, ..ROOMY });
         assert!(text.contains("mounted read-only") && text.contains("StateDirectory="), "{text}");
         let (_, text) = kind(ffi::SQLITE_CORRUPT, ROOMY);
         assert!(text.contains("restore a backup"), "{text}");
+        for (errno, fix) in [(Errno::MFILE, "LimitNOFILE="), (Errno::NFILE, "fs.file-max")] {
+            let (_, text) = kind(ffi::SQLITE_CANTOPEN, Room { no_files: Some(errno), ..ROOMY });
+            assert!(text.contains(fix), "{text}");
+        }
+        for code in [ffi::SQLITE_NOMEM, ffi::SQLITE_IOERR_NOMEM] {
+            let (_, text) = kind(code, ROOMY);
+            assert!(text.contains("out of memory") && text.contains("MemoryMax="), "{text}");
+        }
+        for code in LOCKING {
+            let (found, text) = kind(code, ROOMY);
+            assert!(found == "io" && text.contains("does not give out a lock"), "{text}");
+        }
+        let (_, text) = kind(ffi::SQLITE_IOERR_FSYNC, ROOMY);
+        assert!(text.contains("look at the disk and at the kernel's log"), "{text}");
+        let (_, text) = kind(ffi::SQLITE_BUSY, ROOMY);
+        assert!(text.contains("busy") && text.contains("fuser /state/w.db"), "{text}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod connect;
 mod create;
 mod fault;
 mod head;
+mod holder;
 mod kept;
 mod late;
 mod ledger;
@@ -24,7 +25,8 @@ mod verify;
 mod windows;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -37,11 +39,21 @@ use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Store};
 use batch::SqliteBatch;
-use fault::fault;
+use fault::{fault, stuck};
 use head::Head;
+use holder::Holder;
 use memory::Memory;
 use place::FileId;
 use sync::Unsynced;
+
+/// Which other process holds the store in the file of that name at this moment, so that nobody else
+/// can write to it: such as `process 1234 (sqlite3)`. None when none is seen to.
+pub fn held_by(path: &Path) -> Option<String> {
+    match Holder::of(path) {
+        holder @ Holder::Other(_) => Some(holder.to_string()),
+        Holder::Ourselves | Holder::Nobody | Holder::Unseen => None,
+    }
+}
 
 /// How a store is used; nothing of it is kept in the store.
 #[derive(Clone, Debug)]
@@ -74,6 +86,12 @@ pub enum Created {
     Confirmed,
 }
 
+/// For how long others are waited for at once; in between it is looked who that is.
+const WAIT_AT_ONCE: Duration = Duration::from_millis(500);
+
+/// How long is waited at least, where SQLite does not wait by itself.
+const LEAST_WAIT: Duration = Duration::from_millis(20);
+
 /// How long a connection that was opened again waits for others, which were waited for before.
 const SECOND_WAIT: Duration = Duration::from_millis(100);
 
@@ -97,8 +115,10 @@ pub struct SqliteStore {
     /// From which position on the ledger is walked, where that was cut short.
     prune_from: u64,
     memory: Memory,
-    /// The fate of a commit is unknown: what recovery finds must be settled first.
+    /// What the log holds may be in memory only: it is made durable before anything else is done.
     in_doubt: bool,
+    /// What went wrong after a commit that stands: told at the next beginning.
+    complaint: Option<Error>,
     /// What is in and not durable yet.
     unsynced: Unsynced,
     /// The refusals that may be in or not.
@@ -133,9 +153,18 @@ impl SqliteStore {
     /// [`Error::NewerSchema`] for a store of a newer version, both of which stay as they are;
     /// [`Error::Misplaced`] on a network file system; the rest by kind.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
-        let (connection, settings) = connect::writer(path, &options, options.busy_timeout)?;
+        let opened = connect::writer(path, &options, options.busy_timeout);
+        let (connection, settings) = opened.map_err(|error| match (error, Holder::of(path)) {
+            (Error::Busy(_), holder @ (Holder::Ourselves | Holder::Nobody)) => stuck(path, holder),
+            (error, _) => error,
+        })?;
         let hash_key =
             head::hash_key(&connection).map_err(|error| fault(path, "read its secret", &error))?;
+        // whoever left a log may have ended over a sync that failed, and told nobody
+        let in_doubt = connect::log_bytes(path) > 0;
+        if in_doubt {
+            connect::leave_log(&connection, true);
+        }
         Ok(SqliteStore {
             path: path.to_owned(),
             options,
@@ -147,7 +176,8 @@ impl SqliteStore {
             prune_rows: prune::ROWS_AT_ONCE,
             prune_from: 0,
             memory: Memory::default(),
-            in_doubt: false,
+            in_doubt,
+            complaint: None,
             unsynced: Unsynced::default(),
             refusals_in_doubt: Vec::new(),
         })
@@ -195,15 +225,30 @@ impl SqliteStore {
         backup::backup(path, to, progress)
     }
 
-    /// Begins a transaction that may write, and whose commit is synced or not.
+    /// Begins a transaction that may write, and whose commit is synced or not. Waits for others who
+    /// write, and finds out what it waits for: a lock of ours that failed to come off is in the way
+    /// of nobody but us, for ever, and only closing the connection frees it.
     fn start(&mut self, synced: bool) -> Result<(), Error> {
-        match self.try_start(synced, self.options.busy_timeout) {
-            Err(Error::Busy(_)) => {
-                // a lock that failed to come off would be our own: only closing frees it
-                self.close();
-                self.try_start(synced, self.options.busy_timeout.min(SECOND_WAIT))
+        if let Some(error) = self.complaint.take() {
+            return Err(error);
+        }
+        let deadline = Instant::now() + self.options.busy_timeout;
+        let mut is_new = false;
+        loop {
+            let begun = Instant::now();
+            let left = deadline.saturating_duration_since(begun);
+            let least = if is_new { self.options.busy_timeout.min(SECOND_WAIT) } else { left };
+            let started = self.try_start(synced, left.max(least).min(WAIT_AT_ONCE));
+            let Err(Error::Busy(text)) = started else { return started };
+            match (Holder::of(&self.path), Instant::now() >= deadline) {
+                (Holder::Other(_) | Holder::Unseen, true) => return Err(Error::Busy(text)),
+                (Holder::Ourselves, _) | (Holder::Nobody, true) if !is_new => {
+                    self.close();
+                    is_new = true;
+                }
+                (holder, true) => return Err(stuck(&self.path, holder)),
+                (_, false) => thread::sleep(LEAST_WAIT.saturating_sub(begun.elapsed())),
             }
-            other => other,
         }
     }
 
@@ -222,7 +267,8 @@ impl SqliteStore {
         if !matches!(begun, Ok(_) | Err(Error::Busy(_))) {
             self.close();
         }
-        begun.map(|_| ())
+        begun?;
+        if self.in_doubt { self.prove_log() } else { Ok(()) }
     }
 
     /// A file that was renamed away would go on taking batches, and nobody would find them.
@@ -244,8 +290,7 @@ impl SqliteStore {
             return Err(Error::OtherSettings { stored: settings, asked: self.settings });
         }
         if self.in_doubt {
-            connect::settle(&connection, &self.path, wait)?;
-            self.in_doubt = false;
+            connect::leave_log(&connection, true);
         }
         Ok(connection)
     }
@@ -310,8 +355,8 @@ impl SqliteStore {
                 Err(Error::Busy(text))
             }
             other => {
-                self.close();
                 self.in_doubt = true;
+                self.close();
                 Err(Error::Unknown(format!(
                     "{other}; whether the batch is in cannot be told yet: begin it again, and the \
                      store answers"
@@ -383,13 +428,16 @@ impl SqliteStore {
     }
 
     /// Keeps the log within its bound where no reader is in the way. The commit before it stands,
-    /// whatever comes of this.
+    /// whatever comes of this: what goes wrong is told at the next beginning, and what was copied
+    /// into the store's file is copied anew then, since the log still has it.
     fn trim_log(&mut self) {
         if let Some(connection) = &self.connection
             && connect::log_bytes(&self.path) > self.log_bytes
-            && connect::empty_log(connection, Duration::ZERO).is_err()
+            && let Err(error) = connect::empty_log(connection, Duration::ZERO)
         {
+            let error = fault(&self.path, "copy its log into it", &error);
             self.close();
+            self.complaint = Some(error).filter(|error| !matches!(error, Error::Busy(_)));
         }
     }
 }

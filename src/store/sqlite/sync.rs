@@ -4,6 +4,7 @@ use std::mem;
 
 use rusqlite::Connection;
 
+use super::fault::io_fault;
 use super::{SqliteStore, connect, head, receipts};
 use crate::store::{Error, Refused};
 
@@ -54,16 +55,41 @@ impl SqliteStore {
     /// Gives the connection up, which undoes what is open in it.
     pub(super) fn close(&mut self) {
         if let Some(connection) = self.connection.take() {
-            connect::leave_log(&connection);
+            connect::leave_log(&connection, true);
         }
         self.memory.distrust();
         self.unsynced.is_lax = false;
         if mem::take(&mut self.unsynced.pending) {
-            // closing may have tried to sync, and failed, and nobody would be told again
+            // no sync will follow on this connection, which could have told of an error
             self.in_doubt = true;
             self.unsynced.lost = true;
             self.refusals_in_doubt.append(&mut self.unsynced.refusals);
         }
+    }
+
+    /// Makes durable what the log holds, within the transaction that was begun: nobody else changes
+    /// the log meanwhile.
+    ///
+    /// A sync that failed is never tried again, since the next one may say that all is well: the
+    /// kernel tells of an error once, and calls the pages clean that it could not write. What they
+    /// held is in memory still, so that recovery may find batches there which a power cut would
+    /// take away. They must not be copied into the store's file either, as a checkpoint (or the
+    /// closing of the last connection) does: cut off in the middle of that, the store would be half
+    /// old and half new, and the log that mends it gone. So the log is written again, byte for byte
+    /// what it is, which makes its pages ones to be written, and then synced by a descriptor that
+    /// has seen no error. Only after that is it built on. What memory did not keep, recovery did not
+    /// find: then the batch is not in, and whoever asks for it is told so.
+    pub(super) fn prove_log(&mut self) -> Result<(), Error> {
+        if let Err(error) = connect::write_log_again(&self.path) {
+            let error = io_fault(&self.path, "make its log durable", &error);
+            self.close();
+            return Err(error);
+        }
+        if let Some(connection) = &self.connection {
+            connect::leave_log(connection, false);
+        }
+        self.in_doubt = false;
+        Ok(())
     }
 
     /// Makes durable what was committed unsynced.

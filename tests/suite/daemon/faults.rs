@@ -294,7 +294,7 @@ fn on_a_small_disk() {
         fs::rename(world.inbox().join(format!(".{n}")), to).unwrap();
     }
     world.eventually("it says so", || fault(&world).contains("disk full"));
-    assert!(fault(&world).contains("bytes are free"), "{}", fault(&world));
+    assert!(fault(&world).contains("bytes free on "), "{}", fault(&world));
     world.run(&["status"]).exits(75);
     let waiting = world.names("inbox").len();
     assert!(waiting > 0 && world.names("failed").is_empty(), "{}", world.told());

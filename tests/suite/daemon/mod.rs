@@ -7,15 +7,19 @@
 mod clock;
 mod config;
 mod cost;
+mod deadly;
 mod faults;
 mod files;
 mod groups;
 mod kills;
+mod locks;
 mod names;
 mod quiet;
 mod rights;
 mod signals;
 mod soak;
+mod syncs;
+mod truth;
 mod watcher;
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ fn case_067_when_done_cannot_be_written_to_the_file_waits_and_is_counted_once() 
     for name in ["a.json", "b.json"] {
         world.drop_in(name, one(name));
     }
-    world.eventually("it names the folder", || fault(&world).contains("cannot be moved"));
+    world.eventually("it names the folder", || fault(&world).contains("not moved"));
     assert!(fault(&world).contains("inbox/a.json is in, as batch"), "{}", fault(&world));
     world.run(&["status"]).exits(75);
     assert_eq!(world.names("inbox"), ["a.json", "b.json"]);

@@ -250,18 +250,43 @@ fn a_commit_that_fails_is_unknown_until_the_store_is_asked() {
 }
 
 #[test]
-fn in_doubt_a_reader_in_the_way_makes_it_busy() {
+fn in_doubt_the_log_is_written_again_whoever_reads_and_is_not_copied_before() {
     let files = Files::new();
     let mut store = files.make(settings());
     deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
     let path = store.path.clone();
-    store.options.busy_timeout = Duration::from_millis(20);
-    let snapshot = SqliteStore::snapshot(&path, options()).unwrap();
-    store.connection = None;
+    let log = place::with_ending(&path, "-wal");
+    // as after a sync that failed: the last connection to end copies nothing
+    let (before, held) = (fs::read(&path).unwrap(), fs::read(&log).unwrap());
     store.in_doubt = true;
-    let found = store.begin(&delivery(2)).err();
-    assert!(matches!(found, Some(Error::Busy(_))), "{found:?}");
+    store.close();
+    assert_eq!(fs::read(&log).unwrap(), held);
+    assert_eq!(fs::read(&path).unwrap(), before);
+    // whoever comes next cannot know how it ended
+    drop(store);
+    let mut store = SqliteStore::open(&path, options()).unwrap();
+    assert!(store.in_doubt);
+    let snapshot = SqliteStore::snapshot(&path, options()).unwrap();
+    let written_ms = || fs::metadata(&log).unwrap().modified().unwrap();
+    let at = written_ms();
+    assert!(matches!(store.begin(&delivery(1)).unwrap(), Begun::Known(_)));
+    assert!(written_ms() > at, "it was not written again");
+    assert!(!store.in_doubt);
+    assert_eq!(fs::read(&log).unwrap(), held, "it was written otherwise");
     drop(snapshot);
+    deliver(&mut store, 2, &[ev("b", "k", 1, 1)]);
+    drop(store);
+    assert!(!log.exists(), "well again, the last connection copies it");
+}
+
+#[test]
+fn a_log_that_cannot_be_copied_is_told_at_the_next_beginning() {
+    let files = Files::new();
+    let mut store = files.make(settings());
+    deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
+    store.complaint = Some(Error::Io("the disk".to_owned()));
+    let Some(Error::Io(text)) = store.begin(&delivery(2)).err() else { panic!("it began") };
+    assert_eq!(text, "the disk");
     deliver(&mut store, 2, &[ev("b", "k", 1, 1)]);
 }
 

@@ -1,0 +1,311 @@
+//! What a fault means: the file's own, or ours; how far it reaches, whether it may pass, and what to
+//! do. All of it stands in the two tables here, and nothing else decides.
+
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::exit::Exit;
+use crate::refusal::Code;
+use crate::room;
+use crate::store;
+
+/// A fault that is not the file's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// How far it reaches.
+    pub reach: Reach,
+    /// The exit code of a process that gives up over it.
+    pub exit: Exit,
+    /// Its kind, by which it is known again: `busy`, `unread EIO`.
+    pub kind: String,
+    /// What is wrong, where, and what to do.
+    pub text: String,
+}
+
+/// How far a fault of ours reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It may pass, and stands in the way of this file only.
+    File,
+    /// It may pass, and stands in the way of all.
+    Spool,
+    /// It looks lasting, but what passes can look the same: worth one more try.
+    Suspect,
+    /// It does not pass by itself.
+    Lasting,
+}
+
+/// Whose fault it is that the system refuses something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The file's: it is refused with that code.
+    TheFiles(Code),
+    /// Ours, so far.
+    Ours(Reach),
+}
+
+/// What the system refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// To open, read or sync a file of the inbox.
+    File,
+    /// Anything with the folders of the spool, or to have a thread.
+    Spool,
+}
+
+/// What one answer of the system means.
+struct Row {
+    errno: Errno,
+    name: &'static str,
+    of_file: Whose,
+    of_spool: Reach,
+    fix: &'static str,
+}
+
+const fn row(errno: Errno, name: &'static str, of_file: Reach, fix: &'static str) -> Row {
+    Row { errno, name, of_file: Whose::Ours(of_file), of_spool: Reach::Spool, fix }
+}
+
+const LOOK: &str = "look at the disk and at the kernel's log";
+const CHECK: &str = "the file system is damaged: look at the kernel's log, unmount it and run fsck";
+const RIGHTS: &str = "give the user that runs windowflow the right to read, write and search it";
+const READ_ONLY: &str = "mount it writable, or under systemd name the spool in ReadWritePaths=";
+const MEMORY: &str = "end something else, or raise the limit of this service (MemoryMax=)";
+const TASKS: &str = "raise the limit of processes and threads (ulimit -u, or TasksMax=)";
+const OPEN_FILES: &str = "raise the limit of open files (ulimit -n, or LimitNOFILE= under systemd)";
+const ALL_FILES: &str = "too many files are open on this machine: raise fs.file-max (sysctl)";
+const LOCKS: &str = "the system has no more locks to give: end whatever holds many of them";
+const MOUNT: &str = "is it still mounted? mount it again";
+const NAME: &str = "give the file a shorter name";
+const AGAIN: &str = "make the folder again";
+
+/// Every answer that means something of its own. A fault with one file leaves the others alone,
+/// unless what is missing is missing for all of them.
+#[rustfmt::skip]
+const ERRNOS: &[Row] = &[
+    Row {
+        errno: Errno::ACCESS,
+        name: "EACCES",
+        of_file: Whose::TheFiles(Code::Unreadable),
+        of_spool: Reach::Spool,
+        fix: RIGHTS,
+    },
+    Row {
+        errno: Errno::PERM,
+        name: "EPERM",
+        of_file: Whose::TheFiles(Code::Unreadable),
+        of_spool: Reach::Spool,
+        fix: RIGHTS,
+    },
+    row(Errno::NOSPC,       "ENOSPC",       Reach::Spool, room::MAKE_ROOM),
+    row(Errno::DQUOT,       "EDQUOT",       Reach::Spool, room::MAKE_ROOM),
+    row(Errno::ROFS,        "EROFS",        Reach::Spool, READ_ONLY),
+    row(Errno::MFILE,       "EMFILE",       Reach::Spool, OPEN_FILES),
+    row(Errno::NFILE,       "ENFILE",       Reach::Spool, ALL_FILES),
+    row(Errno::NOMEM,       "ENOMEM",       Reach::Spool, MEMORY),
+    row(Errno::NOLCK,       "ENOLCK",       Reach::Spool, LOCKS),
+    row(Errno::AGAIN,       "EAGAIN",       Reach::Spool, TASKS),
+    row(Errno::IO,          "EIO",          Reach::File,  LOOK),
+    row(Errno::UCLEAN,      "EUCLEAN",      Reach::File,  CHECK),
+    row(Errno::BADMSG,      "EBADMSG",      Reach::File,  CHECK),
+    row(Errno::STALE,       "ESTALE",       Reach::File,  MOUNT),
+    row(Errno::NOTCONN,     "ENOTCONN",     Reach::File,  MOUNT),
+    row(Errno::TIMEDOUT,    "ETIMEDOUT",    Reach::File,  MOUNT),
+    row(Errno::NAMETOOLONG, "ENAMETOOLONG", Reach::File,  NAME),
+    row(Errno::NOENT,       "ENOENT",       Reach::File,  AGAIN),
+];
+
+/// Any other.
+const OTHER: Row = row(Errno::IO, "other", Reach::File, LOOK);
+
+fn of_errno(error: &io::Error) -> &'static Row {
+    let errno = Errno::from_io_error(error).or_else(|| match error.kind() {
+        // made by us or by the library, without a number
+        io::ErrorKind::PermissionDenied => Some(Errno::ACCESS),
+        io::ErrorKind::OutOfMemory => Some(Errno::NOMEM),
+        io::ErrorKind::InvalidFilename => Some(Errno::NAMETOOLONG),
+        _ => None,
+    });
+    let found = errno.and_then(|errno| ERRNOS.iter().find(|row| row.errno == errno));
+    found.unwrap_or(&OTHER)
+}
+
+/// Whose fault it is.
+pub(super) fn whose(error: &io::Error) -> Whose {
+    of_errno(error).of_file
+}
+
+/// The kind of a fault of the store, how far it reaches, and the exit code of who gives up over it.
+#[rustfmt::skip]
+fn of_store(error: &store::Error) -> (&'static str, Reach, Exit) {
+    use store::Error as E;
+    match error {
+        E::Busy(_)              => ("busy",           Reach::Spool,   Exit::Again),
+        E::Full(_)              => ("full",           Reach::Spool,   Exit::Again),
+        E::Io(_)                => ("io",             Reach::Spool,   Exit::Failed),
+        E::Unknown(_)           => ("unknown",        Reach::Spool,   Exit::Again),
+        // a lock that others hold where it cannot be seen looks the same
+        E::Stuck(_)             => ("stuck",          Reach::Suspect, Exit::Again),
+        // SQLite calls a page that could not be read damaged, too
+        E::Corrupt(_)           => ("damaged",        Reach::Suspect, Exit::Failed),
+        E::Missing(_)           => ("missing",        Reach::Lasting, Exit::Missing),
+        E::NewerSchema(_)       => ("newer",          Reach::Lasting, Exit::Config),
+        E::Misplaced(_)         => ("misplaced",      Reach::Lasting, Exit::Config),
+        E::OtherSettings { .. } => ("other settings", Reach::Lasting, Exit::Config),
+        // one that an act meets; that of a batch is the file's
+        E::Overflow(_)          => ("overflow",       Reach::Lasting, Exit::Refused),
+    }
+}
+
+impl From<&store::Error> for Trouble {
+    fn from(error: &store::Error) -> Trouble {
+        let (kind, reach, exit) = of_store(error);
+        Trouble { reach, exit, kind: kind.to_owned(), text: error.to_string() }
+    }
+}
+
+impl Trouble {
+    /// A refusal of the system that stands in the way of all files: what kind of thing could not be
+    /// done, what exactly, and where.
+    pub fn with_spool(kind: &str, what: &str, path: &Path, error: &io::Error) -> Trouble {
+        Trouble::of_system(Doing::Spool, kind, what, path, error)
+    }
+
+    /// A fault that may pass and stands in the way of all files, of a kind of its own.
+    pub fn passing(kind: &str, text: impl Into<String>) -> Trouble {
+        let kind = kind.to_owned();
+        Trouble { reach: Reach::Spool, exit: Exit::Again, kind, text: text.into() }
+    }
+
+    pub(super) fn of_system(
+        doing: Doing,
+        kind: &str,
+        what: &str,
+        path: &Path,
+        error: &io::Error,
+    ) -> Trouble {
+        let row = of_errno(error);
+        let reach = match (doing, row.of_file) {
+            (Doing::File, Whose::Ours(reach)) => reach,
+            // open for reading all the same: the file is not to blame any more
+            (Doing::File, Whose::TheFiles(_)) => Reach::File,
+            (Doing::Spool, _) => row.of_spool,
+        };
+        let fix = row.fix;
+        let text = if matches!(row.errno, Errno::NOSPC | Errno::DQUOT) {
+            let folder = path.parent().filter(|_| !path.is_dir()).unwrap_or(path);
+            let full = room::is_full(folder, room::free_bytes(folder));
+            format!("{what}: {}: {full}; {fix}", path.display())
+        } else {
+            format!("{what}: {}: {error}; {fix}", path.display())
+        };
+        Trouble { reach, exit: Exit::Again, kind: format!("{kind} {}", row.name), text }
+    }
+
+    /// Whether trying again is of no use.
+    pub fn is_final(&self) -> bool {
+        matches!(self.reach, Reach::Suspect | Reach::Lasting)
+    }
+
+    /// The same in the way of this file only, since the rights of its source's folder are.
+    pub(super) fn of_source(self) -> Trouble {
+        Trouble { reach: Reach::File, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::settings::Settings;
+
+    /// All of the first table: what it means for one file, and for the spool, and the words of the
+    /// fix.
+    #[test]
+    fn every_answer_of_the_system_has_its_class_and_its_fix() {
+        use Reach::{File, Spool};
+        let refused = Whose::TheFiles(Code::Unreadable);
+        let ours = Whose::Ours;
+        let expected = [
+            ("EACCES", refused, "the right to read, write and search"),
+            ("EPERM", refused, "the right to read, write and search"),
+            ("ENOSPC", ours(Spool), "free some space"),
+            ("EDQUOT", ours(Spool), "raise its quota"),
+            ("EROFS", ours(Spool), "ReadWritePaths="),
+            ("EMFILE", ours(Spool), "LimitNOFILE="),
+            ("ENFILE", ours(Spool), "fs.file-max"),
+            ("ENOMEM", ours(Spool), "MemoryMax="),
+            ("ENOLCK", ours(Spool), "no more locks"),
+            ("EAGAIN", ours(Spool), "TasksMax="),
+            ("EIO", ours(File), "kernel's log"),
+            ("EUCLEAN", ours(File), "fsck"),
+            ("EBADMSG", ours(File), "fsck"),
+            ("ESTALE", ours(File), "mount it again"),
+            ("ENOTCONN", ours(File), "mount it again"),
+            ("ETIMEDOUT", ours(File), "mount it again"),
+            ("ENAMETOOLONG", ours(File), "shorter name"),
+            ("ENOENT", ours(File), "make the folder again"),
+        ];
+        assert_eq!(ERRNOS.len(), expected.len());
+        let folder = Path::new("/");
+        for (row, (name, of_file, fix)) in ERRNOS.iter().zip(expected) {
+            let error = io::Error::from(row.errno);
+            assert_eq!((row.name, whose(&error)), (name, of_file));
+            let trouble = Trouble::with_spool("not moved", "cannot move a", folder, &error);
+            let kind = format!("not moved {name}");
+            assert_eq!((trouble.kind, trouble.reach, trouble.exit), (kind, Spool, Exit::Again));
+            let text = &trouble.text;
+            assert!(text.starts_with("cannot move a: /: ") && text.contains(fix), "{text}");
+            let is_full = matches!(name, "ENOSPC" | "EDQUOT");
+            assert_eq!(text.contains("disk full: ") && text.contains("bytes free on /"), is_full);
+        }
+        let odd = io::Error::from(Errno::XDEV);
+        assert_eq!(whose(&odd), ours(File));
+        let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &odd);
+        assert_eq!((trouble.kind.as_str(), trouble.reach), ("unread other", File));
+        assert!(trouble.text.ends_with(LOOK), "{}", trouble.text);
+    }
+
+    #[test]
+    fn what_has_no_number_is_known_by_its_kind() {
+        for (kind, name) in [
+            (io::ErrorKind::PermissionDenied, "EACCES"),
+            (io::ErrorKind::OutOfMemory, "ENOMEM"),
+            (io::ErrorKind::InvalidFilename, "ENAMETOOLONG"),
+            (io::ErrorKind::UnexpectedEof, "other"),
+        ] {
+            assert_eq!(of_errno(&kind.into()).name, name);
+        }
+    }
+
+    /// All of the second table.
+    #[test]
+    fn every_fault_of_the_store_has_its_class_and_its_exit_code() {
+        use Reach::{Lasting, Spool, Suspect};
+        use store::Error as E;
+        let text = || "the place; the fix".to_owned();
+        let settings = Settings::new(1, 0).unwrap();
+        for (error, kind, reach, exit) in [
+            (E::Busy(text()), "busy", Spool, 75),
+            (E::Full(text()), "full", Spool, 75),
+            (E::Io(text()), "io", Spool, 1),
+            (E::Unknown(text()), "unknown", Spool, 75),
+            (E::Stuck(text()), "stuck", Suspect, 75),
+            (E::Corrupt(text()), "damaged", Suspect, 1),
+            (E::Missing(text()), "missing", Lasting, 66),
+            (E::NewerSchema(text()), "newer", Lasting, 78),
+            (E::Misplaced(text()), "misplaced", Lasting, 78),
+            (E::OtherSettings { stored: settings, asked: settings }, "other settings", Lasting, 78),
+            (E::Overflow(Vec::new()), "overflow", Lasting, 65),
+        ] {
+            let trouble = Trouble::from(&error);
+            let found = (trouble.kind.as_str(), trouble.reach, trouble.exit as i32);
+            assert_eq!(found, (kind, reach, exit));
+            // a command that is no daemon ends with the same code
+            assert_eq!(trouble.exit, Exit::of_store(&error), "{kind}");
+            assert_eq!(trouble.text, error.to_string());
+            assert_eq!(trouble.is_final(), matches!(reach, Suspect | Lasting), "{kind}");
+        }
+    }
+}
