@@ -188,12 +188,12 @@ impl Archive {
 /// Opens a regular file; never a link, and never waiting for a pipe.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] also for what is no regular file.
+/// [`io::ErrorKind::NotFound`] when nothing has that name, another kind for what is no regular file.
 pub fn open(folder: &Path, entry: &Entry) -> io::Result<File> {
     ready::open_entry(folder, entry).map(Opened::into_file).map_err(|error| match error {
-        OpenError::Gone | OpenError::NotRegular(_) => io::ErrorKind::NotFound.into(),
-        OpenError::Denied => io::ErrorKind::PermissionDenied.into(),
+        OpenError::Gone => io::ErrorKind::NotFound.into(),
         OpenError::Io(error) => error,
+        other => io::Error::other(other),
     })
 }
 
