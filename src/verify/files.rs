@@ -310,7 +310,7 @@ impl DoneFiles {
                 return Ok(Other::Wrong(Code::FileWithoutReceipt, RECEIPT.to_owned(), found));
             }
         };
-        let Standing { events, contradicting, .. } = standing;
+        let Standing { events, contradicting, forgotten, .. } = standing;
         let missing = standing.missing();
         // one of that name of which nothing is in is another file, and its own commit is lost
         if let Some(changed) = changed.filter(|_| missing < events) {
@@ -327,6 +327,9 @@ impl DoneFiles {
                 ))
             }
             0 if self.is_cut => Other::Unknown,
+            0 if forgotten > 0 => Other::Lost(format!(
+                "no receipt; {forgotten} of its {events} events are older than ids are remembered"
+            )),
             0 if events == 0 => Other::Lost("no receipt; it holds no events".to_owned()),
             0 => {
                 let found = format!("no receipt; its {events} events are known by other files");

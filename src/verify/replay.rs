@@ -131,9 +131,11 @@ impl Replay<'_> {
         let ahead_ms = self.snapshot.fixed().max_future_ms();
         let now_ms = match (receipt.counts.future, ahead_ms) {
             (0, _) | (_, None) => i64::MAX,
-            (_, Some(ahead_ms)) => match self.snapshot.least_held_ms(receipt.batch)? {
-                Some(least_ms) => least_ms.saturating_sub(1).saturating_sub(ahead_ms),
-                None => {
+            (future, Some(ahead_ms)) => match self.snapshot.held_of(receipt.batch)? {
+                (known, Some(least_ms)) if known == future => {
+                    least_ms.saturating_sub(1).saturating_sub(ahead_ms)
+                }
+                _ => {
                     let why = "what it held is not known any more";
                     return Err(Stop::Untold(format!("batch {}: {why}", receipt.batch)));
                 }
@@ -160,6 +162,10 @@ impl Replay<'_> {
             act::change_presence(self.scratch.store(), &names, presence, asked)
         } else {
             let kind = if is(Act::Correct) { Kept::Late } else { Kept::Held };
+            if !self.snapshot.knows_all_kept(kind)? {
+                let why = "which events it concerned is not known any more";
+                return Err(Stop::Untold(format!("batch {batch} ({name}): {why}")));
+            }
             let mut wanted = Wanted::of(self.snapshot.kept_in(kind, batch))?;
             let store = self.scratch.store();
             let mut wants = |event: &Event<'_>| wanted.wants(event);

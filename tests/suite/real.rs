@@ -11,7 +11,7 @@ use windowflow::engine::settings::{LatePolicy, LateRule};
 use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
 use windowflow::store::memory::MemoryStore;
 use windowflow::store::sqlite::{Options, SqliteStore};
-use windowflow::store::{self, Delivery, Store};
+use windowflow::store::{self, Delivery, Pruned, Retention, Store};
 
 use crate::draw::{NOW_MS, Step, Which};
 use crate::model::{Answer, Done, Model, Policy, Refusal, Settings, State};
@@ -121,6 +121,11 @@ impl Real {
             }
             Real::Memory(store) => State::of_snapshot(&store.snapshot()),
         }
+    }
+
+    /// Removes what may go.
+    pub fn prune(&mut self, what: &Retention) -> Pruned {
+        self.store().prune(what).unwrap()
     }
 
     /// As after the end of the process and the begin of another.

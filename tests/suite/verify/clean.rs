@@ -1,6 +1,7 @@
 //! Where nothing is wrong, nothing is found, and all is looked at.
 
 use windowflow::engine::settings::LatePolicy;
+use windowflow::store::Retention;
 use windowflow::verify::Verified;
 
 use crate::draw::{Draw, Step};
@@ -45,7 +46,7 @@ fn a_store_in_which_all_has_happened_is_right() {
 /// All policies, horizons, clocks and acts, batches that are refused in between.
 #[test]
 fn random_histories_are_right() {
-    let (mut batches, mut ids, mut runs) = (0, 0, 0);
+    let (mut batches, mut ids, mut runs, mut pruned) = (0, 0, 0, 0);
     for seed in 0..12 * rounds() as u64 {
         let mut draw = Draw::new(seed);
         let mut model = Model::new(draw.settings);
@@ -74,9 +75,40 @@ fn random_histories_are_right() {
         assert_eq!(verified.checkup.total(), 0, "seed {seed}: {}", told(&verified));
         let last = verified.state.unwrap().0;
         assert_eq!(figure(&verified, "batches_played_again"), last, "seed {seed}");
+        // of what retention removes nothing is missed, neither at once nor when more has come
+        pruned += prune(&mut real, &mut draw);
+        let verified = verify(real.spool()).unwrap();
+        assert_eq!(verified.checkup.total(), 0, "seed {seed}, pruned: {}", told(&verified));
         batches += last;
         ids += figure(&verified, "ids");
         runs += figure(&verified, "runs");
     }
+    assert!(pruned > 200, "{pruned} rows were removed");
     assert!(batches > 300 && ids > 1500 && runs > 20, "{batches} batches, {ids} ids, {runs} runs");
+}
+
+/// Removes all that may go, or a part of it, and takes in some more; how many rows went.
+fn prune(real: &mut Real, draw: &mut Draw) -> u64 {
+    let all = Some(i64::MAX);
+    let some = |ms: Option<i64>, yes: bool| ms.filter(|_| yes);
+    let windows_before_ms = some(all, draw.random.one_in(2));
+    let what = Retention {
+        ledger: true,
+        windows_before_ms,
+        late_before_ms: some(all, draw.random.one_in(2)),
+        receipts_before_ms: some(all, draw.random.one_in(2)),
+        moves_before_ms: windows_before_ms,
+    };
+    let gone = real.prune(&what);
+    let mut batch = Vec::new();
+    while batch.len() < 20 {
+        if let Step::Event(event) = draw.step() {
+            batch.push(event);
+        }
+    }
+    let text = observed::ndjson(&batch);
+    if real.ingest_as("last.ndjson", &text).is_ok() {
+        real.put_into_done("last.ndjson", &text);
+    }
+    gone.windows + gone.late + gone.moves + gone.settled + gone.presence + gone.ids
 }

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Row, params};
 
+use crate::engine::settings::LatePolicy;
+use crate::store::sqlite::head;
 use crate::store::sqlite::read::SqliteSnapshot;
 use crate::store::{Error, Kept};
 
@@ -49,17 +51,43 @@ impl SqliteSnapshot {
         })
     }
 
-    /// The least timestamp of what was held as too far ahead when that batch came.
+    /// How many of the events of that batch were held as too far ahead and are known still, and the
+    /// least of their timestamps.
     ///
     /// # Errors
     /// By kind.
-    pub fn least_held_ms(&self, batch: u64) -> Result<Option<i64>, Error> {
+    pub fn held_of(&self, batch: u64) -> Result<(u64, Option<i64>), Error> {
         self.read("held events", |connection| {
-            let sql = "SELECT MIN(timestamp_ms) FROM (SELECT timestamp_ms FROM held \
+            let sql = "SELECT COUNT(*), MIN(timestamp_ms) FROM (SELECT timestamp_ms FROM held \
                        WHERE batch = ?1 UNION ALL SELECT timestamp_ms FROM settled \
                        WHERE batch = ?1)";
-            let least = connection.prepare_cached(sql)?.query_row(params![batch], |row| row.get(0));
-            least.optional().map(Option::flatten)
+            connection
+                .prepare_cached(sql)?
+                .query_row(params![batch], |row| Ok((row.get(0)?, row.get(1)?)))
+        })
+    }
+
+    /// Whether each event that was kept apart, of those that are settled as well, is known still.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn knows_all_kept(&self, kind: Kept) -> Result<bool, Error> {
+        self.read("kept events", |connection| {
+            let head = head::load(connection)?;
+            if kind == Kept::Late {
+                let is_aside = self.fixed().late_policy() == LatePolicy::Aside;
+                return Ok(!is_aside || head.late_kept >= head.counts.late);
+            }
+            let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0));
+            // each that was released has one outcome since
+            let released = count(
+                "SELECT COALESCE(SUM(accepted + late + expired), 0) FROM batches \
+                 WHERE kind = 'release'",
+            )?;
+            let settled = count("SELECT COUNT(*) FROM settled WHERE settlement = 'released'")?;
+            let discarded = count("SELECT COUNT(*) FROM settled WHERE settlement = 'discarded'")?;
+            // what was discarded still counts as ahead
+            Ok(settled == released && head.held.wrapping_add(discarded) == head.counts.future)
         })
     }
 

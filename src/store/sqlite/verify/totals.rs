@@ -12,7 +12,7 @@ use crate::event::{Chunk, Event, HashKey, Place};
 use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::read::SqliteSnapshot;
 use crate::store::sqlite::{head, ledger};
-use crate::store::{Act, Begun, Delivery, Error, Receipt, Store};
+use crate::store::{Act, Begun, Delivery, Error, Kept, Receipt, Store};
 
 /// How many events are added up at once, and how many of these are one transaction.
 const AT_ONCE: usize = 4096;
@@ -91,32 +91,15 @@ pub(super) fn check(
 /// From which start on windows can be made from ids; none when from none on.
 fn first_told(snapshot: &SqliteSnapshot, checkup: &mut Checkup) -> Result<Option<i64>, Error> {
     let settings = snapshot.fixed();
-    let read = |connection: &Connection| {
-        let head = head::load(connection)?;
-        let sql = "SELECT COALESCE(SUM(expired), 0), COALESCE(SUM(late), 0), \
-                   COALESCE(SUM(accepted + late + expired), 0) FROM batches WHERE kind = 'release'";
-        let released = connection.query_row(sql, [], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, row.get::<_, u64>(2)?))
-        })?;
-        let settled: u64 = connection.query_row(
-            "SELECT COUNT(*) FROM settled WHERE settlement = 'released'",
-            [],
-            super::int,
-        )?;
-        // what was discarded still counts as ahead
-        let discarded: u64 = connection.query_row(
-            "SELECT COUNT(*) FROM settled WHERE settlement = 'discarded'",
-            [],
-            super::int,
-        )?;
-        Ok((head, released, settled, discarded))
-    };
-    let (head, (expired, _, released), settled, discarded) = snapshot.read("counts", read)?;
+    let (head, expired) = snapshot.read("counts", |connection| {
+        let sql = "SELECT COALESCE(SUM(expired), 0) FROM batches WHERE kind = 'release'";
+        Ok((head::load(connection)?, connection.query_row(sql, [], super::int)?))
+    })?;
     let why = if settings.late_policy() == LatePolicy::Drop && head.counts.late > 0 {
         Some("late events were dropped, and which ids these are is not kept")
     } else if expired > 0 {
         Some("held events were expired when they were released, and which is not kept")
-    } else if settled != released || head.held.wrapping_add(discarded) != head.counts.future {
+    } else if !snapshot.knows_all_kept(Kept::Held)? {
         Some("notes of held events were removed by retention")
     } else {
         None
