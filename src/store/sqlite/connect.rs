@@ -15,7 +15,9 @@ use crate::store::Error;
 
 use super::Options;
 use super::fault::{fault, io_fault};
-use super::place::{refuse_network, with_ending};
+use super::place::{
+    has_small_blocks, has_whole_index, refuse_network, refuse_without_room, with_ending,
+};
 use super::schema;
 
 /// After this many pages of 4 KiB a commit copies the log into the store: 16 MiB.
@@ -42,6 +44,7 @@ pub(super) fn writer(
     options: &Options,
     wait: Duration,
 ) -> Result<(Connection, Settings), Error> {
+    refuse_without_room(path, true)?;
     // what is foreign must be left as it is, and one that may write would play back its journal
     drop(reader(path, options, wait)?);
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, wait)?;
@@ -49,6 +52,14 @@ pub(super) fn writer(
     prepare(&connection, path)?;
     schema::migrate(&connection).map_err(|error| fault(path, "bring it up to date", &error))?;
     let settings = schema::settings(&connection, path)?;
+    if has_small_blocks(path) && !has_whole_index(path) {
+        // the first write to the log writes to all of its index, for which there is room now
+        let touched = connection
+            .execute_batch("BEGIN IMMEDIATE")
+            .and_then(|()| touch(&connection))
+            .and_then(|()| connection.execute_batch("COMMIT"));
+        touched.map_err(|error| fault(path, "set it up", &error))?;
+    }
     Ok((connection, settings))
 }
 
@@ -61,6 +72,7 @@ pub(super) fn reader(path: &Path, options: &Options, wait: Duration) -> Result<C
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(path)),
         Err(error) => return Err(io_fault(path, "look at it", &error)),
     }
+    refuse_without_room(path, false)?;
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, wait)?;
     schema::identify(&connection, path)?;
     Ok(connection)

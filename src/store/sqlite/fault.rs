@@ -159,6 +159,12 @@ pub(super) fn stuck(path: &Path, holder: Holder) -> Error {
     ))
 }
 
+/// Refuses to do something for which there is no room, before it is begun.
+pub(super) fn refuse_when_full(path: &Path, doing: &str) -> Result<(), Error> {
+    let room = Room::around(path);
+    if room.is_full() { Err(no_room(path, doing, room)) } else { Ok(()) }
+}
+
 fn no_room(path: &Path, doing: &str, room: Room) -> Error {
     let full = room::is_full(folder_of(path), room.free_bytes);
     Error::Full(format!("{}: {full}; could not {doing}; {MAKE_ROOM}", path.display()))

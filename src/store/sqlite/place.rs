@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::store::Error;
 
-use super::fault::{folder_of, io_fault};
+use super::fault::{folder_of, io_fault, refuse_when_full};
 
 /// Which file a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,34 @@ pub(super) fn refuse_leftovers(path: &Path) -> Result<(), Error> {
                 beside.display()
             )));
         }
+    }
+    Ok(())
+}
+
+/// How much SQLite maps of the index of the log at a time.
+const INDEX_BYTES: u64 = 32 * 1024;
+
+/// Whether the file system gives out less at a time than the kernel maps.
+///
+/// SQLite makes sure of room for the index of the log by a byte in each page. Where a page is of
+/// several blocks, the others may find none when they are written to, and then the kernel ends the
+/// process (SIGBUS): nothing is lost, and nobody is told why.
+pub(super) fn has_small_blocks(path: &Path) -> bool {
+    let page_bytes = rustix::param::page_size() as u64;
+    rustix::fs::statvfs(folder_of(path)).is_ok_and(|seen| seen.f_frsize < page_bytes)
+}
+
+/// Whether the index of the log is there with all its blocks, as it is while others use the store.
+pub(super) fn has_whole_index(path: &Path) -> bool {
+    let seen = std::fs::metadata(with_ending(path, "-shm"));
+    seen.is_ok_and(|seen| seen.len() >= INDEX_BYTES && seen.blocks() * 512 >= seen.len())
+}
+
+/// Refuses to open a store where the index of its log may find no room. `alone`: what there is of
+/// one may be left over, and is made anew.
+pub(super) fn refuse_without_room(path: &Path, alone: bool) -> Result<(), Error> {
+    if has_small_blocks(path) && (alone || !has_whole_index(path)) {
+        return refuse_when_full(path, "open it");
     }
     Ok(())
 }
