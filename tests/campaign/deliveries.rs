@@ -12,8 +12,10 @@ use crate::dice::Dice;
 
 /// The settings of all stores that are filled with these.
 pub const WINDOW_MS: i64 = 1000;
-/// How far the watermark stays behind.
+/// How far the watermark stays behind where some are to be late.
 pub const LATENESS_MS: i64 = 500;
+/// The same where none is, in whatever order files are taken.
+pub const NEVER_LATE_MS: i64 = 1_000_000;
 
 /// A file that is dropped.
 #[derive(Clone, Debug)]
@@ -47,17 +49,29 @@ pub struct Totals {
 /// So many files that begin with this number, of which every fifth is refused. The model holds for
 /// them when they are taken in the order of their numbers.
 pub fn some(first: u64, count: u64, dice: &mut Dice) -> Vec<Dropped> {
-    (first..first + count).map(|number| one(number, first, dice)).collect()
+    let most = |number: u64| if number.is_multiple_of(7) { 200 } else { 8 };
+    // the last one before it that counts and is there for certain
+    let other = |number| (first..number).rev().find(|it| is_good(*it) && it.is_multiple_of(2));
+    let one = |number: u64| {
+        let contradicts = other(number).filter(|_| number.is_multiple_of(2));
+        one(number, contradicts, most(number), dice)
+    };
+    (first..first + count).map(one).collect()
 }
 
-fn one(number: u64, first: u64, dice: &mut Dice) -> Dropped {
+/// Other files, from number 0 on, with up to so many events in each, to be taken in any order.
+pub fn in_any_order(count: u64, most: u64, dice: &mut Dice) -> Vec<Dropped> {
+    (0..count).map(|number| one(number, None, most, dice)).collect()
+}
+
+/// One of them. Where it is to be refused, it contradicts that other one at its end, or is cut
+/// short.
+fn one(number: u64, contradicts: Option<u64>, most: u64, dice: &mut Dice) -> Dropped {
     let folder = if number % 3 == 2 { "press/" } else { "" };
     let name = format!("{folder}{number:04}.ndjson");
-    // the last one before it that counts and is there for certain
-    let other = (first..number).rev().find(|other| is_good(*other) && other % 2 == 0);
     let id = |number: u64, event: u64| format!("{number}-{event}");
     let mut events = Vec::new();
-    for event in 0..1 + dice.below(if number.is_multiple_of(7) { 200 } else { 8 }) {
+    for event in 0..1 + dice.below(most) {
         // some of them are too late for their window
         let back_ms = if dice.below(6) == 0 { 2500 } else { dice.below(400) };
         let ms = 10_000 + (number * 300 + event * 10).saturating_sub(back_ms);
@@ -69,8 +83,7 @@ fn one(number: u64, first: u64, dice: &mut Dice) -> Dropped {
     let mut text: String = events.iter().map(|event| line(event, &name)).collect();
     let is_good = is_good(number);
     if !is_good {
-        match other.filter(|_| number.is_multiple_of(2)) {
-            // contradicts it at its end, or is cut short
+        match contradicts {
             Some(other) => text += &line(&(id(other, 0), 1, 1), &name),
             None => text.truncate(text.len() - 3),
         }
@@ -85,7 +98,7 @@ fn is_good(number: u64) -> bool {
 }
 
 /// What these files come to, taken in this order.
-pub fn model<'d>(files: impl Iterator<Item = &'d Dropped>) -> Totals {
+pub fn model<'d>(lateness_ms: i64, files: impl Iterator<Item = &'d Dropped>) -> Totals {
     let mut totals = Totals::default();
     let mut sources: BTreeMap<&str, i64> = BTreeMap::new();
     for file in files {
@@ -102,7 +115,7 @@ pub fn model<'d>(files: impl Iterator<Item = &'d Dropped>) -> Totals {
                 totals.accepted += 1;
             }
             let own = sources.entry(source).or_insert(i64::MIN);
-            *own = (*own).max(ms - LATENESS_MS);
+            *own = (*own).max(ms - lateness_ms);
             let least = sources.values().min().copied().unwrap_or_default();
             totals.watermark_ms = totals.watermark_ms.max(least);
         }

@@ -29,6 +29,7 @@ mod invariants;
 mod judge;
 #[path = "../suite/model.rs"]
 mod model;
+mod mounted;
 #[path = "../suite/hostile/mutate.rs"]
 mod mutate;
 #[path = "../suite/observed.rs"]

@@ -7,7 +7,8 @@ use std::path::Path;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::deliveries::{Dropped, Totals};
+use crate::deliveries::{Dropped, NEVER_LATE_MS, Totals, model};
+use crate::world::World;
 
 /// What is to be judged.
 pub struct Judge<'j> {
@@ -108,6 +109,20 @@ impl Judge<'_> {
         }
         Ok(found)
     }
+}
+
+/// Whether all of these were taken, of a producer that has made them durable, and none too late.
+///
+/// # Errors
+/// What must not be.
+pub fn all_counted(world: &World, files: &[Dropped]) -> Result<(), String> {
+    let left = |file| Left { file, is_certain: true, is_promised: true };
+    let all: Vec<Left<'_>> = files.iter().map(left).collect();
+    let judge = Judge { spool: &world.spool(), files: &all, has_store: true };
+    let told = |text: String| format!("{text}\n{}", world.log());
+    let totals = judge.look(true).map_err(told)?.unwrap_or_default();
+    // a file may be taken a second time after a commit of unknown fate: that changes no total
+    totals.differs(&model(NEVER_LATE_MS, files.iter())).map_or(Ok(()), |text| Err(told(text)))
 }
 
 fn find_in(

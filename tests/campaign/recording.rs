@@ -5,10 +5,10 @@ use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use crate::disk::{Disk, Event, Node, Place, ROOT, Span};
+use crate::strace;
 use crate::world::World;
 
 /// The calls that are recorded. Those that are not there on this machine are left out.
@@ -147,18 +147,11 @@ impl<'w> Recorder<'w> {
     /// When it did not end with one of these codes, or did what cannot be recorded.
     pub fn run(&mut self, args: &[&str], inject: &[&str], codes: &[i32]) -> Result<i32, String> {
         let trace = self.world.root().join("trace");
-        let inner = self.world.command(args);
-        let mut command = Command::new("strace");
-        command.args(["-f", "-xx", "-s", "16777216", "-e", "signal=none", "-e"]);
-        command.arg(format!("trace={CALLS}")).args(inject).arg("-o").arg(&trace);
-        command.arg(inner.get_program()).args(inner.get_args()).current_dir(self.world.root());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let output = command.output().map_err(|error| format!("strace: {error}"))?;
+        let path = trace.to_string_lossy();
+        let calls = format!("trace={CALLS}");
+        let mut strace = vec!["-xx", "-s", "16777216", "-e", "signal=none", "-e", &calls];
+        strace.extend(inject.iter().chain(&["-o", &path]));
+        let output = strace::run(self.world, &strace, args)?;
         let Some(code) = output.status.code().filter(|code| codes.contains(code)) else {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(format!("{args:?} ended with {}: {said}", output.status));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::row::Unable;
-use crate::world::{Daemon, World};
+use crate::world::{Daemon, World, under};
 
 /// Whether there is an `strace` that can put faults into calls.
 ///
@@ -155,4 +155,13 @@ pub fn count(world: &World, calls: &[&str]) -> BTreeMap<String, u64> {
 fn rounded_up(times: u64) -> u64 {
     let power = times.next_power_of_two();
     if times <= power / 4 * 3 { power / 4 * 3 } else { power }
+}
+
+/// Runs a command on a world to its end, under strace with these arguments of its own.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run(world: &World, strace: &[&str], args: &[&str]) -> Result<Output, String> {
+    let wrapper = [&["strace", "-f"], strace].concat();
+    under(&wrapper, &world.command(args)).output().map_err(|error| format!("strace: {error}"))
 }

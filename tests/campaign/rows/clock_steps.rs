@@ -1,4 +1,4 @@
-//! Row 15: the system clock steps under a daemon that runs, forth and back, by seconds and by years.
+//! Row 23: the system clock steps under a daemon that runs, forth and back, by seconds and by years.
 //!
 //! An attempt is a world and 5 steps, between which files come in: renamed in, and written where they
 //! lie. Event times at their edges are in row 14. Fails when the age of a file, a wait or the watermark
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 
 /// Whatever the clock says, files are taken, and the watermark does not fall.
 pub const ROW: Row = Row {
-    number: 15,
+    number: 23,
     fault: "the clock steps",
     promise: "I1 to I5, nothing waits for the clock",
     figures: Figures { quick: 4, soak: 200 },

@@ -2,18 +2,21 @@
 
 mod bad_input;
 mod bombs;
+mod broken_disk;
 mod clock_steps;
 mod damage;
 mod doctored;
 mod error_lasting;
 mod error_once;
 mod event_time;
+mod full_disk;
 mod histories;
 mod kill_anytime;
 mod kill_at_call;
 mod leaks;
 mod lock_held;
 mod lost_write;
+mod migration;
 mod signals;
 mod soak;
 mod torn_writes;
@@ -28,23 +31,26 @@ use crate::world::{Daemon, World};
 
 /// All rows.
 pub const ROWS: &[&Row] = &[
-    &torn_writes::ROW,
-    &two_daemons::ROW,
     &doctored::ROW,
     &kill_at_call::ROW,
     &kill_anytime::ROW,
     &error_once::ROW,
     &error_lasting::ROW,
+    &torn_writes::ROW,
+    &damage::ROW,
+    &full_disk::ROW,
+    &broken_disk::ROW,
+    &migration::ROW,
+    &bad_input::ROW,
     &histories::ROW,
-    &clock_steps::ROW,
+    &event_time::ROW,
     &lock_held::ROW,
+    &bombs::ROW,
     &leaks::ROW,
     &signals::ROW,
+    &two_daemons::ROW,
+    &clock_steps::ROW,
     &soak::ROW,
-    &damage::ROW,
-    &bad_input::ROW,
-    &event_time::ROW,
-    &bombs::ROW,
 ];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.

@@ -16,7 +16,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use windowflow::config::Config;
 use windowflow::daemon::{self, Job};
@@ -28,6 +27,7 @@ use crate::disk::{self, Event};
 use crate::outcome::{Judge, Left};
 use crate::recording::{Recorder, Recording, Step, is_kept};
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
+use crate::strace;
 use crate::world::World;
 
 /// Files that are durable are never lost, their events are in once or not yet.
@@ -75,11 +75,7 @@ struct Films {
 }
 
 fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
-    let mut probe = Command::new("strace");
-    let probe = probe.args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        return Err(Unable("strace is not there, or may not trace".to_owned()));
-    }
+    strace::is_here()?;
     let films = films(*scale);
     let mut moments = Vec::new();
     for (film, it) in films.iter().flatten().enumerate() {
@@ -139,7 +135,7 @@ fn from_nothing(first: &[&str], second: &[&str]) -> Result<Film, String> {
     take.run(second, &[65])?;
     let film = take.end()?;
     let found = Totals::of(&world.db())?;
-    let expected = model(film.dropped.iter().map(|(_, file)| file));
+    let expected = model(LATENESS_MS, film.dropped.iter().map(|(_, file)| file));
     match found.differs(&expected) {
         Some(text) => Err(format!("without a cut: {text}")),
         None => Ok(film),
@@ -261,7 +257,10 @@ impl Film {
             // what comes in must be in by then; what was never dropped cannot be
             Some(expected) if now >= self.dropped[self.dropped.len() - 1].0 => expected.clone(),
             Some(_) => return Ok(()),
-            None => model(in_order.filter(|file| counted.contains_key(file.name.as_str()))),
+            None => {
+                let is_in = |file: &&Dropped| counted.contains_key(file.name.as_str());
+                model(LATENESS_MS, in_order.filter(is_in))
+            }
         };
         totals.differs(&expected).map_or(Ok(()), Err)
     }
