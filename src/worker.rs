@@ -23,7 +23,7 @@ use crate::spool::shelve::ShelveError;
 use crate::spool::trying::{Hand, Trying};
 use crate::spool::{Entry, Spool};
 use crate::store::{Committed, Delivery, Store};
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Waiting};
 use class::Doing;
 pub use class::{Reach, Trouble};
 pub use group::Pace;
@@ -105,7 +105,7 @@ impl Worker {
     }
 
     /// Begins to read those files of the inbox, ahead of what takes them in: on a thread that ends
-    /// with what it answers.
+    /// with what it answers. `waiting` is told while that thread moves on and is waited for.
     ///
     /// # Errors
     /// When there is no room for another thread.
@@ -113,10 +113,12 @@ impl Worker {
         &self,
         scope: &'s Scope<'s, '_>,
         entries: &'s [&'s Entry],
+        waiting: Waiting<'s>,
     ) -> Result<Ahead<'s>, Trouble> {
         let inbox = self.spool.inbox().to_owned();
         let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
-        Ahead::start(scope, inbox, entries, limits, self.store.as_ref(), trying).map_err(|error| {
+        let store = self.store.as_ref();
+        Ahead::start(scope, inbox, entries, limits, store, (trying, waiting)).map_err(|error| {
             Trouble::with_spool("no thread", "no thread to read with", self.spool.root(), &error)
         })
     }

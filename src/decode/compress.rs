@@ -1,5 +1,4 @@
-//! The raw bytes of a batch, hashed and counted, and what comes out when they are unpacked. It
-//! knows nothing of JSON.
+//! What comes out when the raw bytes of a batch are unpacked. It knows nothing of JSON.
 //!
 //! Every buffer is filled to the brim before it is looked at, so nothing depends on how the
 //! reader cuts its blocks. A fault is handed out only after all bytes before it.
@@ -8,10 +7,10 @@ use std::io::{self, BufRead, Read};
 use std::mem;
 
 use flate2::bufread::GzDecoder;
-use sha2::{Digest as _, Sha256};
 use zstd::stream::raw::{DParameter, Decoder as ZstdFrames, Operation};
 
-use super::{Digest, Fault, Limits};
+use super::intake::{Intake, unwanted};
+use super::{Digest, Fault, GoesOn, Limits};
 use crate::refusal::{Code, Refusal};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -93,6 +92,11 @@ impl<R: Read> Source<R> {
 
     /// Fills `into` with the next bytes. Fewer than fit means that the end or a fault comes next.
     pub(super) fn fill(&mut self, into: &mut [u8]) -> Result<usize, Fault> {
+        // a little that is packed can be much when it is unpacked
+        if !self.body.intake().goes_on() {
+            self.failed = true;
+            return Err(Fault::Io(unwanted()));
+        }
         let mut filled = 0;
         while filled < into.len() {
             let step = match self.waiting.take() {
@@ -141,6 +145,11 @@ impl<R: Read> Source<R> {
         }
     }
 
+    /// Asks that from now on at each block, packed or unpacked, and fails when the answer is no.
+    pub(super) fn watch(&mut self, goes_on: GoesOn) {
+        self.body.intake().watch(goes_on);
+    }
+
     /// Reads the rest of the raw input, within its bound, and says what the whole was.
     pub(super) fn digest(self) -> io::Result<Digest> {
         match self.body {
@@ -169,6 +178,16 @@ impl<R: Read> Source<R> {
         let bytes = self.body.unpack(&mut into[..most])?;
         self.inflated += bytes as u64;
         Ok(bytes)
+    }
+}
+
+impl<R> Body<R> {
+    fn intake(&mut self) -> &mut Intake<R> {
+        match self {
+            Body::Sealed(intake) | Body::Plain(intake) => intake,
+            Body::Gzip(members) => members.get_mut(),
+            Body::Zstd(zstd) => &mut zstd.intake,
+        }
     }
 }
 
@@ -332,152 +351,6 @@ fn inflates_too_far(most: u64) -> Fault {
     )
 }
 
-fn too_large(most: u64) -> Fault {
-    refused(
-        Code::FileTooLarge,
-        format!("the file has more than {most} bytes, the most that is allowed"),
-        "split the batch into smaller files, or raise max_file_bytes",
-    )
-}
-
-fn refused(code: Code, message: String, hint: &str) -> Fault {
+pub(super) fn refused(code: Code, message: String, hint: &str) -> Fault {
     Fault::Refused(Box::new(Refusal::new(code, message, hint)))
-}
-
-/// The raw bytes in blocks. After a fault it looks as if they ended, so that what decompressors
-/// still hold comes out first; whoever meets an end asks for [`Intake::fault`].
-struct Intake<R> {
-    raw: Option<R>,
-    end: End,
-    hash: Sha256,
-    read: u64,
-    most: Option<u64>,
-    block: Vec<u8>,
-    from: usize,
-    to: usize,
-}
-
-enum End {
-    NotYet,
-    Reached,
-    TooLarge,
-    Failed(io::Error),
-}
-
-impl<R> Default for Intake<R> {
-    /// One that has nothing: what stands in while a decompressor is exchanged.
-    fn default() -> Intake<R> {
-        Intake {
-            raw: None,
-            end: End::Reached,
-            hash: Sha256::new(),
-            read: 0,
-            most: None,
-            block: Vec::new(),
-            from: 0,
-            to: 0,
-        }
-    }
-}
-
-impl<R: Read> Intake<R> {
-    fn new(raw: R, most: Option<u64>, block_bytes: usize) -> Intake<R> {
-        let block = vec![0; block_bytes.max(8)];
-        Intake { raw: Some(raw), end: End::NotYet, most, block, ..Intake::default() }
-    }
-
-    /// How many raw bytes were taken out of it.
-    fn taken(&self) -> u64 {
-        self.read - (self.to - self.from) as u64
-    }
-
-    /// What ended it too early. A failed read is told once; then only its kind is known.
-    fn fault(&mut self) -> Option<Fault> {
-        match &mut self.end {
-            End::NotYet | End::Reached => None,
-            End::TooLarge => self.most.map(too_large),
-            End::Failed(error) => {
-                let kind = error.kind();
-                Some(Fault::Io(mem::replace(error, kind.into())))
-            }
-        }
-    }
-
-    /// The next bytes without taking them; fewer only before the end.
-    fn peek(&mut self, bytes: usize) -> &[u8] {
-        if self.to - self.from < bytes {
-            self.refill();
-        }
-        &self.block[self.from..self.to.min(self.from + bytes)]
-    }
-
-    fn pull(&mut self, into: &mut [u8]) -> Result<usize, Fault> {
-        if self.peek(1).is_empty() {
-            return self.fault().map_or(Ok(0), Err);
-        }
-        let bytes = into.len().min(self.to - self.from);
-        into[..bytes].copy_from_slice(&self.block[self.from..self.from + bytes]);
-        self.from += bytes;
-        Ok(bytes)
-    }
-
-    /// Moves what is left to the front and reads until the block is full or the input ends.
-    fn refill(&mut self) {
-        self.block.copy_within(self.from..self.to, 0);
-        (self.from, self.to) = (0, self.to - self.from);
-        let begun = self.to;
-        while self.to < self.block.len() && matches!(self.end, End::NotYet) {
-            let Some(raw) = &mut self.raw else { break };
-            match raw.read(&mut self.block[self.to..]) {
-                Ok(0) => self.end = End::Reached,
-                Ok(bytes) => self.to += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.end = End::Failed(error),
-            }
-        }
-        self.hash.update(&self.block[begun..self.to]);
-        self.read += (self.to - begun) as u64;
-        if let Some(most) = self.most
-            && self.read > most
-            && !matches!(self.end, End::TooLarge)
-        {
-            // the block was read as a whole, but nothing beyond the bound may be seen
-            let beyond = usize::try_from(self.read - most).unwrap_or(usize::MAX);
-            self.to -= beyond.min(self.to);
-            self.end = End::TooLarge;
-        }
-    }
-
-    fn digest(mut self) -> io::Result<Digest> {
-        while matches!(self.end, End::NotYet) {
-            self.from = self.to;
-            self.refill();
-        }
-        if let End::Failed(error) = self.end {
-            return Err(error);
-        }
-        let sha256 = format!("{:x}", self.hash.finalize());
-        Ok(Digest { sha256, bytes: self.read, whole: matches!(self.end, End::Reached) })
-    }
-}
-
-impl<R: Read> Read for Intake<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.fill_buf()?.read(into)?;
-        self.consume(bytes);
-        Ok(bytes)
-    }
-}
-
-impl<R: Read> BufRead for Intake<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.from == self.to {
-            self.refill();
-        }
-        Ok(&self.block[self.from..self.to])
-    }
-
-    fn consume(&mut self, bytes: usize) {
-        self.from = self.to.min(self.from + bytes);
-    }
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::compress::Source;
-use super::{Fault, Limits};
+use super::{Fault, GoesOn, Limits};
 use crate::event::Place;
 
 /// A view of the batch that moves from front to back.
@@ -117,6 +117,10 @@ impl<R: Read> Frame<R> {
     /// What is wrong with the packing of all that is still to come, which is used up.
     pub(super) fn damage(&mut self) -> Option<Fault> {
         self.source.damage()
+    }
+
+    pub(super) fn watch(&mut self, goes_on: GoesOn) {
+        self.source.watch(goes_on);
     }
 
     #[cfg(test)]

@@ -19,6 +19,7 @@
 mod compress;
 mod flaw;
 mod frame;
+mod intake;
 mod json;
 mod structure;
 mod token;
@@ -106,6 +107,9 @@ pub struct Decoder<R: Read> {
     ended: Option<Ended>,
 }
 
+/// Told that reading moves on; says whether it is to go on.
+pub type GoesOn = Box<dyn FnMut() -> bool + Send>;
+
 enum Ended {
     Well,
     Refused(Box<Refusal>),
@@ -135,6 +139,14 @@ impl<R: Read> Decoder<R> {
     ) -> Decoder<R> {
         let structure = Structure::new(raw, limits, block_bytes);
         Decoder { structure, chunk_events, ended: None }
+    }
+
+    /// Asks that at each block of the raw input, and at each block that comes of it: a small file can
+    /// keep one busy for long before it brings an event, and so can the rest of one that is refused.
+    /// When the answer is no, reading fails.
+    pub fn watched(mut self, goes_on: GoesOn) -> Decoder<R> {
+        self.structure.watch(goes_on);
+        self
     }
 
     /// Restarts `chunk` and fills it with the next events, up to 4096 or about 1 MiB of text.

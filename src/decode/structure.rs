@@ -7,7 +7,7 @@ use super::flaw::{Flaw, Stop, quote};
 use super::frame::Frame;
 use super::json::{self, FIELDS_HINT, Fields};
 use super::token::{First, Tokens, first_char, show_char};
-use super::{Fault, Limits};
+use super::{Fault, GoesOn, Limits};
 use crate::event::{Chunk, Place};
 use crate::refusal::{Code, Refusal};
 
@@ -45,6 +45,10 @@ impl<R: Read> Structure<R> {
     /// How many events were read.
     pub(super) fn events(&self) -> u64 {
         self.events
+    }
+
+    pub(super) fn watch(&mut self, goes_on: GoesOn) {
+        self.frame.watch(goes_on);
     }
 
     /// How many bytes the buffer has.

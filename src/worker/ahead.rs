@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::ops::ControlFlow;
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded};
 
@@ -38,6 +39,13 @@ const SPARE: usize = 24;
 const AHEAD_FILES: usize = 64;
 const AHEAD_BYTES: usize = 2 << 20;
 
+/// For how long the thread is waited for before it is looked at whether it moves on.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Told while the thread is waited for and moves on, though it has nothing to tell: a small file can
+/// inflate for minutes without an event. A break ends the wait.
+pub type Waiting<'w> = Box<dyn Fn() -> ControlFlow<()> + 'w>;
+
 /// What the thread tells: each file, then its parts, of which the last one ends the batch or is
 /// wrong, then its end. Of a file that could not be opened there is nothing more.
 enum Told {
@@ -62,6 +70,8 @@ impl Part {
 struct Wanted {
     no_events: AtomicUsize,
     nothing: AtomicUsize,
+    // how many blocks the thread has read or unpacked
+    blocks: AtomicUsize,
 }
 
 /// A file whose turn it is.
@@ -90,6 +100,11 @@ pub struct Ahead<'s> {
     room: Sender<()>,
     wanted: Arc<Wanted>,
     thread: Option<ScopedJoinHandle<'s, ()>>,
+    waiting: Waiting<'s>,
+    // how many blocks there were when it was last looked
+    blocks: usize,
+    // the wait was ended
+    gave_up: bool,
 }
 
 impl<'s> Ahead<'s> {
@@ -100,7 +115,7 @@ impl<'s> Ahead<'s> {
         entries: &'s [&'s Entry],
         limits: Limits,
         store: &dyn Store,
-        trying: Arc<Trying>,
+        (trying, waiting): (Arc<Trying>, Waiting<'s>),
     ) -> io::Result<Ahead<'s>> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
@@ -132,7 +147,20 @@ impl<'s> Ahead<'s> {
             trying.put_down(Hand::Reader);
         })?;
         let thread = Some(thread);
-        Ok(Ahead { entries, seen: 0, next: None, told, spare, room, wanted, thread })
+        let (seen, next, blocks, gave_up) = (0, None, 0, false);
+        Ok(Ahead {
+            entries,
+            seen,
+            next,
+            told,
+            spare,
+            room,
+            wanted,
+            thread,
+            waiting,
+            blocks,
+            gave_up,
+        })
     }
 
     /// How many files were taken.
@@ -168,12 +196,16 @@ impl<'s> Ahead<'s> {
         Fed { ahead: self, part: Part { chunk: Chunk::default(), read: Ok(false) } }
     }
 
-    /// None when the time is up, or the thread has ended. When it ended in a panic, so does the
+    /// None when the time is up, the wait was ended, or the thread has ended. When it ended in a panic, so does the
     /// writer: nobody must wait for what never comes.
     fn receive(&mut self, until: Option<Instant>) -> Option<Told> {
-        let told = match until {
-            None => self.told.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(until) => self.told.recv_deadline(until),
+        let told = loop {
+            let look_at = Instant::now() + PATIENCE;
+            let told = self.told.recv_deadline(until.map_or(look_at, |until| until.min(look_at)));
+            let is_over = until.is_some_and(|until| until <= look_at);
+            if is_over || !matches!(told, Err(RecvTimeoutError::Timeout)) || !self.waits_on() {
+                break told;
+            }
         };
         if matches!(told, Err(RecvTimeoutError::Disconnected))
             && let Some(thread) = self.thread.take()
@@ -182,6 +214,17 @@ impl<'s> Ahead<'s> {
             panic::resume_unwind(panicked);
         }
         told.ok()
+    }
+
+    /// Whether the thread, which has nothing to tell yet, is waited for any longer.
+    fn waits_on(&mut self) -> bool {
+        let blocks = self.wanted.blocks.load(Ordering::Relaxed);
+        if mem::replace(&mut self.blocks, blocks) != blocks && (self.waiting)().is_break() {
+            self.gave_up = true;
+            // of no file
+            self.wanted.nothing.store(usize::MAX, Ordering::Relaxed);
+        }
+        !self.gave_up
     }
 
     fn give_back(&self, part: Part) {
@@ -214,6 +257,11 @@ impl Feed for Fed<'_, '_> {
             Some(Told::Part(Part { chunk, read })) => {
                 self.exchange(chunk);
                 read
+            }
+            // no events, and whoever asked for this is told so at the next step
+            None if self.ahead.gave_up => {
+                self.exchange(Chunk::keyed(self.part.chunk.hash_key()));
+                Ok(true)
             }
             _ => Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
         }
@@ -302,7 +350,13 @@ impl Reader {
     /// one by one.
     fn file(&mut self, number: usize, opened: Arc<Opened>, has_company: bool) -> Result<(), Gone> {
         let file = Arc::clone(&opened);
-        let mut decoder = Decoder::sized(file.file(), self.limits.clone(), file.bytes());
+        let wanted = Arc::clone(&self.wanted);
+        let goes_on = move || {
+            wanted.blocks.fetch_add(1, Ordering::Relaxed);
+            wanted.nothing.load(Ordering::Relaxed) <= number
+        };
+        let decoder = Decoder::sized(file.file(), self.limits.clone(), file.bytes());
+        let mut decoder = decoder.watched(Box::new(goes_on));
         let is_large = file.bytes() > AHEAD_BYTES as u64;
         if is_large {
             self.begin_parts(Arc::clone(&opened))?;
@@ -320,7 +374,7 @@ impl Reader {
             }
             self.begin_parts(opened)?;
         }
-        let Wanted { no_events, nothing } = &*Arc::clone(&self.wanted);
+        let Wanted { no_events, nothing, .. } = &*Arc::clone(&self.wanted);
         let is_left = |wanted: &AtomicUsize| wanted.load(Ordering::Relaxed) > number;
         while matches!(part.read, Ok(true)) && !is_left(no_events) && !is_left(nothing) {
             self.parts.push(part);
@@ -430,38 +484,4 @@ fn sync(file: &Opened, is_good: bool) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::thread;
-
-    use super::*;
-    use crate::clock::Clock;
-    use crate::engine::settings::Settings;
-    use crate::store::memory::MemoryStore;
-
-    #[test]
-    fn case_p5_a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
-        let entry = Entry::new(None, "a");
-        let entries = [&entry];
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            thread::scope(|scope| {
-                let nowhere = PathBuf::from("/nowhere");
-                let settings = Settings::new(1, 0).unwrap();
-                let store = MemoryStore::new(settings, Clock::System);
-                let limits = Limits::default();
-                let trying = Arc::default();
-                let ahead = Ahead::start(scope, nowhere, &entries, limits, &store, trying);
-                let mut ahead = ahead.unwrap();
-                let (tell, told) = bounded(1);
-                ahead.told = told;
-                ahead.thread = Some(scope.spawn(move || {
-                    let _tell = tell;
-                    panic!("on purpose");
-                }));
-                ahead.peek(None).is_some()
-            })
-        }));
-        let said = ended.unwrap_err();
-        assert_eq!(said.downcast_ref(), Some(&"on purpose"));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -135,7 +136,7 @@ impl World {
         let entries: Vec<Entry> = names.into_iter().map(|name| Entry::new(None, name)).collect();
         let entries: Vec<&Entry> = entries.iter().collect();
         thread::scope(|scope| {
-            let mut ahead = self.worker.read_ahead(scope, &entries).unwrap();
+            let mut ahead = self.worker.read_ahead(scope, &entries, unwatched()).unwrap();
             let mut all = Vec::new();
             loop {
                 let verdicts = self.worker.take_group(&mut ahead, pace);
@@ -178,6 +179,11 @@ impl World {
         assert_eq!(self.names(self.spool.failed()), failed, "{case}");
         assert!(self.names(self.spool.inbox()).is_empty(), "{case}");
     }
+}
+
+/// Who waits for as long as it takes.
+fn unwatched() -> Waiting<'static> {
+    Box::new(|| ControlFlow::Continue(()))
 }
 
 #[test]
@@ -301,7 +307,7 @@ fn what_went_away_or_cannot_be_a_file_is_told_within_the_group() {
     fs::create_dir(world.spool.inbox().join("1-nothing")).unwrap();
     let entries: Vec<&Entry> = entries.iter().collect();
     let verdicts = thread::scope(|scope| {
-        let mut ahead = world.worker.read_ahead(scope, &entries).unwrap();
+        let mut ahead = world.worker.read_ahead(scope, &entries, unwatched()).unwrap();
         world.worker.take_group(&mut ahead, &mut Steady)
     });
     let is_gone = |at: usize| matches!(verdicts[at].1, Verdict::Gone);

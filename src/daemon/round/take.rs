@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -130,7 +131,16 @@ impl Round {
     /// taken, and how many left the inbox.
     fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Trouble> {
         thread::scope(|scope| {
-            let mut ahead = self.worker.read_ahead(scope, ready)?;
+            let shared = Arc::clone(&self.drain.shared);
+            let waiting = move || {
+                shared.beat();
+                if shared.out_of_time() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
+            let mut ahead = self.worker.read_ahead(scope, ready, Box::new(waiting))?;
             let mut left = 0;
             loop {
                 let mut hand = Hand { drain: &self.drain };

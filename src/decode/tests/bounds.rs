@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sha2::Digest as _;
 
@@ -220,5 +222,20 @@ struct Failing;
 impl Read for Failing {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::Error::other("bad sector"))
+    }
+}
+
+/// Has failed for a question that was asked at raw blocks only: this file is one of them.
+#[test]
+fn whoever_waits_is_asked_at_each_block_and_can_end_it() {
+    let text = [b"[", &vec![b' '; 64 << 20][..]].concat();
+    for bytes in [text.clone(), super::compressed::zstd(&text), super::compressed::gzip(&text)] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let goes_on = Box::new(move || count.fetch_add(1, Ordering::Relaxed) < 10);
+        let mut decoder = Decoder::new(&bytes[..], Limits::default()).watched(goes_on);
+        let ended = decoder.read_chunk(&mut Chunk::default());
+        assert!(matches!(ended, Err(Fault::Io(_))), "{ended:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 11);
     }
 }
