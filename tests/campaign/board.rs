@@ -104,10 +104,10 @@ impl Board {
         let soak = if soak { " --soak" } else { "" };
         for (row, score) in shown() {
             for (n, what) in score.violations.iter().take(MAX_TOLD) {
+                let (number, seed) = (row.number, self.seed);
                 text.push_str(&format!(
-                    "\nrow {}, attempt {n}: {what}\n  again: cargo campaign{soak} --row {} --seed {} \
-                     --from {n} --count 1\n",
-                    row.number, row.number, self.seed
+                    "\nrow {number}, attempt {n}: {what}\n  again: cargo campaign{soak} --row \
+                     {number} --seed {seed} --from {n} --count 1\n"
                 ));
             }
         }

@@ -1,10 +1,11 @@
 //! What must hold after every fault, against what the test itself knows of the files it dropped.
 //!
-//! I1: each file is in exactly one of inbox, done and failed, byte for byte. I2: what lies in done/
-//! has a receipt, what lies in failed/ has a refusal, a reason, and no receipt. I3: the report equals
-//! the model, to which the files were given in the order of the receipts; so does each receipt, and
-//! each refusal is one that the model makes, too. I4: SQLite finds the store whole. I5: the watermark
-//! does not fall, and a final window stays as it is until it gets another revision.
+//! I1: each file is in exactly one of inbox, done and failed, byte for byte. I2: what lies in
+//! done/ has a receipt, what lies in failed/ has a refusal, a reason, and no receipt. I3: the
+//! report equals the model, to which the files were given in the order of the receipts; so does
+//! each receipt, and each refusal is one that the model makes, too. I4: SQLite finds the store
+//! whole. I5: the watermark does not fall, and a final window stays as it is until it gets another
+//! revision.
 //!
 //! Row 0 of the table doctors a spool in each of these ways, and has to be told so.
 

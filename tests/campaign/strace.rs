@@ -125,8 +125,8 @@ pub fn struck(world: &World, trace: &str) -> usize {
 }
 
 /// How often each of these calls is made by the thread that makes it most often, in one run of
-/// `run --once` over what lies in the inbox. Rounded up, since it varies a little from run to run, and
-/// attempts are to have the same number each time.
+/// `run --once` over what lies in the inbox. Rounded up, since it varies a little from run to run,
+/// and attempts are to have the same number each time.
 pub fn count(world: &World, calls: &[&str]) -> BTreeMap<String, u64> {
     let trace = world.root().join("counted.trace");
     let which = format!("trace={}", calls.join(","));

@@ -1,5 +1,5 @@
-//! Files as producers drop them: good ones, repeats, overlaps, late events, contradictions, nonsense,
-//! of several sources; each with what it holds, as the test means it.
+//! Files as producers drop them: good ones, repeats, overlaps, late events, contradictions,
+//! nonsense, of several sources; each with what it holds, as the test means it.
 
 use std::io::Write as _;
 

@@ -1,5 +1,5 @@
-//! A world whose daemon and commands believe a time of day of the test's own: libfaketime tells them
-//! another one than there is, and another one again while they run.
+//! A world whose daemon and commands believe a time of day of the test's own: libfaketime tells
+//! them another one than there is, and another one again while they run.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,8 +1,10 @@
 //! Row 23: the system clock steps under a daemon that runs, forth and back, by seconds and by years.
 //!
-//! An attempt is a world and 5 steps, between which files come in: renamed in, and written where they
-//! lie. Event times at their edges are in row 14. Fails when the age of a file, a wait or the watermark
-//! is taken from the time of day.
+//! An attempt is a world and 5 steps, between which files come in: renamed in, and written where
+//! they lie. Event times at their edges are in row 14.
+//!
+//! Seen to fail: with a scan that takes "now" from the time of day, what was written in place is
+//! not still for as long as the clock was set back.
 
 use std::path::PathBuf;
 

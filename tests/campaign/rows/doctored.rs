@@ -1,6 +1,8 @@
-//! Row 0: the checks themselves. Each thing that they are to see is done to a spool that is in order,
-//! and they have to name it. Without the line of `invariants` that looks for it, that attempt fails:
-//! "not seen".
+//! Row 0: the checks themselves. Each thing that they are to see is done to a spool that is in
+//! order, and they have to name it.
+//!
+//! Seen to fail: when the checks looked at a file or a receipt only once, a byte that changed in
+//! done/ and a receipt that changed were not seen.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,10 +1,12 @@
 //! Row 4: calls of a kind fail for a while, all of them, under a daemon that runs.
 //!
-//! strace takes hold of a daemon that is idle; then files come in. Within five seconds the daemon has
-//! to say what is in the way: in its state, or in its log where the state cannot be written either.
-//! When strace lets go it has to come through by itself. Where the store cannot be read at all the
-//! daemon may give up with a code and a reason: a lasting fault is not told from damage; the next start
-//! must then find all in order. Fails when a fault is not shown, or is not tried again.
+//! strace takes hold of a daemon that is idle; then files come in. Within five seconds the daemon
+//! has to say what is in the way: in its state, or in its log where the state cannot be written
+//! either. When strace lets go it has to come through by itself. Where the store cannot be read at
+//! all the daemon may give up with a code and a reason: a lasting fault is not told from damage;
+//! the next start must then find all in order.
+//!
+//! Seen to fail: with `Drain::in_the_way` left out, nothing is said after five seconds.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
 //! Row 2: SIGKILL at random times, over and over, while a producer goes on; each restart at once.
 //!
-//! An attempt is a spool of its own and 25 kills. The producer is held up only while the store and the
-//! folders are looked at, after each kill. Fails when a file is moved before its commit.
+//! An attempt is a spool of its own and 25 kills. The producer is held up only while the store and
+//! the folders are looked at, after each kill.
+//!
+//! Seen to fail: with a move just before the commit, a file is in done/ without its events.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

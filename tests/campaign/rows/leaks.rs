@@ -1,9 +1,10 @@
 //! Row 19: handles, threads and memory of a daemon that takes many files.
 //!
-//! A daemon gets used to its work first: all sources, refusals, reports. Then it takes thousands of
-//! files more, and must hold as many handles and threads afterwards as before. Its memory may grow by
-//! what SQLite keeps of the store's pages, 32 MiB, and no more. Fails when a file or a folder is left
-//! open: "handles grew".
+//! A daemon gets used to its work first: all sources, refusals, reports. Then it takes thousands
+//! of files more, and must hold as many handles and threads afterwards as before. Its memory may
+//! grow by what SQLite keeps of the store's pages, 32 MiB, and no more.
+//!
+//! Seen to fail: with a handle on done/ left open at each move, handles are never those of before.
 
 use std::fs;
 use std::path::PathBuf;

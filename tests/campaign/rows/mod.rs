@@ -30,28 +30,7 @@ use crate::row::Row;
 use crate::world::{Daemon, World};
 
 /// All rows.
-pub const ROWS: &[&Row] = &[
-    &doctored::ROW,
-    &kill_at_call::ROW,
-    &kill_anytime::ROW,
-    &error_once::ROW,
-    &error_lasting::ROW,
-    &torn_writes::ROW,
-    &damage::ROW,
-    &full_disk::ROW,
-    &broken_disk::ROW,
-    &migration::ROW,
-    &bad_input::ROW,
-    &histories::ROW,
-    &event_time::ROW,
-    &lock_held::ROW,
-    &bombs::ROW,
-    &leaks::ROW,
-    &signals::ROW,
-    &two_daemons::ROW,
-    &clock_steps::ROW,
-    &soak::ROW,
-];
+pub const ROWS: &[&Row] = &[&doctored::ROW, &kill_at_call::ROW, &kill_anytime::ROW, &error_once::ROW, &error_lasting::ROW, &torn_writes::ROW, &damage::ROW, &full_disk::ROW, &broken_disk::ROW, &migration::ROW, &bad_input::ROW, &histories::ROW, &event_time::ROW, &lock_held::ROW, &bombs::ROW, &leaks::ROW, &signals::ROW, &two_daemons::ROW, &clock_steps::ROW, &soak::ROW];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.
 fn quick_config(world: &World, settings: &[(&str, &str)]) -> String {
@@ -119,8 +98,8 @@ fn until_drained(
     Ok(Ended::Drained)
 }
 
-/// Whether a process that was ended by a signal had no more memory, which nothing in it can outlive:
-/// the allocator, or a thread that has no room to begin.
+/// Whether a process that was ended by a signal had no more memory, which nothing in it can
+/// outlive: the allocator, or a thread that has no room to begin.
 fn is_out_of_memory(said: &str) -> bool {
     said.contains("memory allocation of") || said.contains("Cannot allocate memory")
 }

@@ -1,10 +1,12 @@
 //! Row 25: everything at once, for as long as one likes, on one spool.
 //!
-//! Each attempt is one more minute (in `cargo test` one quarter of it) in the life of the same spool. A
-//! producer drops files all the time. For two thirds of it daemons are killed, stopped, continued, have
-//! calls fail, find the store held, and are told to report, reload and end. In the last third one daemon
-//! stays, and is only hindered: its memory and the log must stay within their bounds. Then all must be
-//! in, and right. Fails for what makes the other rows fail.
+//! Each attempt is one more minute (in `cargo test` one quarter of it) in the life of the same
+//! spool. A producer drops files all the time. For two thirds of it daemons are killed, stopped,
+//! continued, have calls fail, find the store held, and are told to report, reload and end. In the
+//! last third one daemon stays, and is only hindered: its memory and the log must stay within
+//! their bounds. Then all must be in, and right.
+//!
+//! Seen to fail: as row 2, with a move just before the commit.
 
 use std::fs;
 use std::sync::Mutex;

@@ -1,4 +1,6 @@
 //! Row 22: two daemons on one spool, and the lock that a killed one leaves.
+//!
+//! Seen to fail: with the lock not taken, the second one runs.
 
 use std::time::{Duration, Instant};
 
