@@ -255,10 +255,13 @@ impl fmt::Display for LockError {
             LockError::Io { path, source } => {
                 write!(f, "cannot lock the spool at {}: {source}; ", shown_path(path))?;
                 f.write_str(match rustix::io::Errno::from_io_error(source) {
+                    // found by us, not by the system
+                    None if source.kind() == io::ErrorKind::InvalidInput => {
+                        "somebody else put it there: remove it"
+                    }
                     Some(rustix::io::Errno::ROFS) => {
                         "mount it writable, or under systemd name the spool in ReadWritePaths="
                     }
-                    Some(rustix::io::Errno::INVAL) => "somebody else put it there: remove it",
                     Some(rustix::io::Errno::NOLCK) => {
                         "the system has no more locks to give: end whatever holds many of them"
                     }

@@ -63,6 +63,7 @@ fn calls(trace: &str) -> Vec<Call<'_>> {
             rest
         };
         let Some((name, arguments)) = text.split_once('(') else { continue };
+        let arguments = arguments.trim_end_matches("<unfinished ...>");
         let files = arguments.split(['<', '>', '"']).skip(1).step_by(2).collect();
         calls.push(Call { name, files });
     }
