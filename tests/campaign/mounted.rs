@@ -133,12 +133,24 @@ impl Mounted {
         fs::write(&trigger, "1").map_err(|error| format!("{}: {error}", trigger.display()))
     }
 
+    /// The kernel may take a moment longer than a process to close its files.
+    fn unmount(&self) -> Result<(), String> {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            match run(Command::new("umount").arg(self.path())) {
+                Err(text) if Instant::now() > until => return Err(text),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
     /// Checks it and mounts it again, writable: what is seen then is what lies on it.
     ///
     /// # Errors
     /// What a command said that failed.
     pub fn mend(&self) -> Result<(), String> {
-        run(Command::new("umount").arg(self.path()))?;
+        self.unmount()?;
         // 1: it found something and mended it
         let checked = Command::new("fsck.ext4").arg("-fp").arg(&self.image).output();
         let checked = checked.map_err(|error| format!("fsck.ext4: {error}"))?;

@@ -17,6 +17,7 @@ mod leaks;
 mod lock_held;
 mod lost_write;
 mod migration;
+mod power_cut;
 mod signals;
 mod soak;
 mod torn_writes;
@@ -30,7 +31,29 @@ use crate::row::Row;
 use crate::world::{Daemon, World};
 
 /// All rows.
-pub const ROWS: &[&Row] = &[&doctored::ROW, &kill_at_call::ROW, &kill_anytime::ROW, &error_once::ROW, &error_lasting::ROW, &torn_writes::ROW, &damage::ROW, &full_disk::ROW, &broken_disk::ROW, &migration::ROW, &bad_input::ROW, &histories::ROW, &event_time::ROW, &lock_held::ROW, &bombs::ROW, &leaks::ROW, &signals::ROW, &two_daemons::ROW, &clock_steps::ROW, &soak::ROW];
+pub const ROWS: &[&Row] = &[
+    &doctored::ROW,
+    &kill_at_call::ROW,
+    &kill_anytime::ROW,
+    &error_once::ROW,
+    &error_lasting::ROW,
+    &power_cut::ROW,
+    &torn_writes::ROW,
+    &damage::ROW,
+    &full_disk::ROW,
+    &broken_disk::ROW,
+    &migration::ROW,
+    &bad_input::ROW,
+    &histories::ROW,
+    &event_time::ROW,
+    &lock_held::ROW,
+    &bombs::ROW,
+    &leaks::ROW,
+    &signals::ROW,
+    &two_daemons::ROW,
+    &clock_steps::ROW,
+    &soak::ROW,
+];
 
 /// A configuration with short waits and these settings, `TABLE.KEY` and a value; its path.
 fn quick_config(world: &World, settings: &[(&str, &str)]) -> String {
