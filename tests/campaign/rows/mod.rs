@@ -15,6 +15,7 @@ mod kill_anytime;
 mod kill_at_call;
 mod leaks;
 mod lock_held;
+mod lost_hints;
 mod lost_write;
 mod migration;
 mod power_cut;
@@ -43,6 +44,7 @@ pub const ROWS: &[&Row] = &[
     &full_disk::ROW,
     &broken_disk::ROW,
     &migration::ROW,
+    &lost_hints::ROW,
     &bad_input::ROW,
     &histories::ROW,
     &event_time::ROW,
