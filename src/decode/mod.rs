@@ -1,8 +1,8 @@
 //! Bytes to events, one at a time, within bounds, each fault with its place.
 //!
 //! The first fault in the order of the batch decides, whatever follows it, and neither how the
-//! reader cuts its blocks nor the size of the chunks changes anything, but for damaged packing. Each
-//! of the choices below is public:
+//! reader cuts its blocks nor the size of the chunks changes anything, but for damaged packing.
+//! Each of the choices below is public:
 //! - A batch is a JSON array of events, or objects of which each begins on a line of its own and
 //!   may go on over several. What else follows an object on its line is `trailing_data`.
 //! - An element that is no object, an event as an array in field order included, is `wrong_type`.
@@ -11,8 +11,8 @@
 //!   the allowed part is reported first, and otherwise `event_too_large`.
 //! - Compressed data that ends too early is `truncated`, like JSON that does: the rest may still
 //!   be on its way. Its faults have no place in the batch, but name the byte of the file.
-//! - How many of the good events before such damage arrive, and near which byte it is said to be, is
-//!   left to the unpacker.
+//! - How many of the good events before such damage arrive, and near which byte it is said to be,
+//!   is left to the unpacker.
 //! - Damage to compressed data wins over what else is wrong before it, since the one is mostly
 //!   the cause of the other: on a refusal, the rest is unpacked to see whether its checks hold.
 
@@ -141,9 +141,9 @@ impl<R: Read> Decoder<R> {
         Decoder { structure, chunk_events, ended: None }
     }
 
-    /// Asks that at each block of the raw input, and at each block that comes of it: a small file can
-    /// keep one busy for long before it brings an event, and so can the rest of one that is refused.
-    /// When the answer is no, reading fails.
+    /// Asks that at each block of the raw input, and at each block that comes of it: a small file
+    /// can keep one busy for long before it brings an event, and so can the rest of one that is
+    /// refused. When the answer is no, reading fails.
     pub fn watched(mut self, goes_on: GoesOn) -> Decoder<R> {
         self.structure.watch(goes_on);
         self

@@ -1,5 +1,5 @@
-//! Who besides the daemon could change what lies in the spool: folders that are open to everybody, or
-//! that belong to somebody else.
+//! Who besides the daemon could change what lies in the spool: folders that are open to everybody,
+//! or that belong to somebody else.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

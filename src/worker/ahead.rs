@@ -42,8 +42,8 @@ const AHEAD_BYTES: usize = 2 << 20;
 /// For how long the thread is waited for before it is looked at whether it moves on.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Told while the thread is waited for and moves on, though it has nothing to tell: a small file can
-/// inflate for minutes without an event. A break ends the wait.
+/// Told while the thread is waited for and moves on, though it has nothing to tell: a small file
+/// can inflate for minutes without an event. A break ends the wait.
 pub type Waiting<'w> = Box<dyn Fn() -> ControlFlow<()> + 'w>;
 
 /// What the thread tells: each file, then its parts, of which the last one ends the batch or is
@@ -196,8 +196,8 @@ impl<'s> Ahead<'s> {
         Fed { ahead: self, part: Part { chunk: Chunk::default(), read: Ok(false) } }
     }
 
-    /// None when the time is up, the wait was ended, or the thread has ended. When it ended in a panic, so does the
-    /// writer: nobody must wait for what never comes.
+    /// None when the time is up, the wait was ended, or the thread has ended. When it ended in a
+    /// panic, so does the writer: nobody must wait for what never comes.
     fn receive(&mut self, until: Option<Instant>) -> Option<Told> {
         let told = loop {
             let look_at = Instant::now() + PATIENCE;

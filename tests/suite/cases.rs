@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// All numbers. Those that are missing in between were never given.
-const NUMBERS: &str = "1 2 4 5 7 8 10 11 13 14 16 17 19 20 22 23 25 26 28 29 31 32 34 35 37 38 40 41 \
-                       43 46 47 49 50 52 53 55 56 58 59 61 62 64 65 67 68 70 71 73 74 76 77 79 80 \
-                       82 83 85 88 89 91 94 95 97 98 100 101 103 104 106 P1 P2 P3 P4 P5 P6";
+const NUMBERS: &str = "1 2 4 5 7 8 10 11 13 14 16 17 19 20 22 23 25 26 28 29 31 32 34 35 37 38 40 \
+                       41 43 46 47 49 50 52 53 55 56 58 59 61 62 64 65 67 68 70 71 73 74 76 77 79 \
+                       80 82 83 85 88 89 91 94 95 97 98 100 101 103 104 106 P1 P2 P3 P4 P5 P6";
 
 /// How a number stands in the name of a test: `022`, `p1`.
 fn in_name(number: &str) -> String {
@@ -63,7 +63,8 @@ fn table() -> BTreeMap<String, (String, Vec<String>)> {
     table
 }
 
-/// Has failed for a test that was renamed, a number that was left out, and a test that no line named.
+/// Has failed for a test that was renamed, a number that was left out, and a test that no line
+/// named.
 #[test]
 fn each_case_has_a_test_with_its_number_or_a_reason() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -163,6 +163,34 @@ scenario_the_watchdog_restarts_a_hung_daemon() {
 }
 fed_after() { [ "$(unit WatchdogTimestampMonotonic)" != "$1" ]; }
 
+# Half a megabyte that inflates to 16 GiB of white space: for many times as long as the watchdog
+# waits there is no event to tell of, and yet nothing hangs.
+scenario_a_file_that_inflates_for_long_is_no_hang() {
+  override WatchdogSec=2
+  box systemctl start windowflow
+  bomb >"$scratch/bomb"
+  drop alice bomb.zst <"$scratch/bomb"
+  batch later 5 | drop alice later.ndjson
+  within 300 "the bomb is refused" in_folder failed/bomb.zst.error.json
+  box cat $spool/failed/bomb.zst.error.json | grep -q inflates_too_far ||
+    fail "$(box cat $spool/failed/bomb.zst.error.json)"
+  within 30 "the next file is taken" in_folder done/later.ndjson
+  expect NRestarts 0 "$(unit NRestarts)"
+  expect accepted 5 "$(total accepted)"
+}
+# a zstd frame: a bracket, and more than 2^17 times 128 KiB of spaces, four bytes each
+bomb() {
+  local n
+  printf '\x02\x00\x10 ' >"$scratch/runs"
+  for n in {1..17}; do
+    cat "$scratch/runs" "$scratch/runs" >"$scratch/more"
+    mv "$scratch/more" "$scratch/runs"
+  done
+  printf '\x28\xb5\x2f\xfd\x00\x38\x08\x00\x00['
+  cat "$scratch/runs"
+  printf '\x02\x00\x10 \x03\x00\x10 '
+}
+
 scenario_sigkill_loses_nothing() {
   local round n
   override RestartSec=100ms

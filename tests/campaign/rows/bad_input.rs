@@ -12,8 +12,8 @@ use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
 /// How many mutants one attempt makes and reads.
 const MUTANTS: u64 = 200;
 
-/// Whatever is read, however it is cut: no panic, the same outcome, a place that is there, and what a
-/// slow reading through `serde_json` says.
+/// Whatever is read, however it is cut: no panic, the same outcome, a place that is there, and what
+/// a slow reading through `serde_json` says.
 pub const ROW: Row = Row {
     number: 13,
     fault: "bad input (200 mutants of good and bad batches an attempt)",

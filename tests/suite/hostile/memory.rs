@@ -57,8 +57,8 @@ fn bombs_are_refused_in_little_memory() {
     assert_eq!((&totals["accepted"], &totals["refused_batches"]), (&1.into(), &14.into()));
 }
 
-/// A file of half a megabyte inflates for minutes and brings no event: the daemon is seen to be alive
-/// all the while, and ends when it is told to. Has failed for a reader that told of events alone:
+/// A file of half a megabyte inflates for minutes and brings no event: the daemon is seen to be
+/// alive all the while, and ends when it is told to. Has failed for a reader that told of events alone:
 /// under systemd the watchdog would have ended the daemon, again and again, for one small file.
 #[test]
 fn a_file_that_inflates_for_minutes_neither_looks_dead_nor_holds_up_a_stop() {
