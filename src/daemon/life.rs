@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::faults::Part;
 use super::state::Shared;
@@ -82,10 +82,19 @@ pub(super) struct Panic {
     pub(super) excuse: Excuse,
 }
 
+/// Where panics of this process are told.
+#[derive(Debug)]
+pub(super) struct Panics {
+    pub(super) told: Receiver<Panic>,
+    // another daemon in this process takes the watch over: that is no panic
+    _tell: Sender<Panic>,
+}
+
 /// From here on every thread that panics is logged, and told of at the receiver, however the
 /// thread goes on from there.
-pub(super) fn watch_panics() -> Receiver<Panic> {
+pub(super) fn watch_panics() -> Panics {
     let (tell, told) = bounded(8);
+    let panics = Panics { told, _tell: tell.clone() };
     panic::set_hook(Box::new(move |info| {
         let text = said(info);
         log::error!("{text}");
@@ -97,7 +106,7 @@ pub(super) fn watch_panics() -> Receiver<Panic> {
         // the first one is enough
         let _ = tell.try_send(Panic { text, excuse });
     }));
-    told
+    panics
 }
 
 fn said(info: &PanicHookInfo<'_>) -> String {

@@ -33,7 +33,7 @@ use crate::worker::Trouble;
 use drain::{Drain, Note, Over};
 use dump::Dumper;
 use faults::Part;
-use life::{Life, Panic};
+use life::{Life, Panic, Panics};
 use state::{Fault, Phase, Shared, State};
 use suspects::Suspects;
 
@@ -244,7 +244,7 @@ struct Desk {
     shared: Arc<Shared>,
     wake: Sender<()>,
     dumps: Sender<()>,
-    panics: Receiver<Panic>,
+    panics: Panics,
     trying: Arc<Trying>,
     published: Option<Instant>,
     dirty: bool,
@@ -293,7 +293,7 @@ impl Desk {
                     Ok(Note::Changed) | Err(_) => self.dirty = true,
                 },
                 // a process that has lost a thread must not look alive
-                recv(self.panics) -> panicked => return self.close(Err(panicked.ok())),
+                recv(self.panics.told) -> panicked => return self.close(Err(panicked.ok())),
                 recv(ended) -> over => return self.close(over.map_err(|_| None)),
                 recv(look) -> _ => {
                     life.look(&self.shared, &self.trying, &self.job.db);
@@ -412,7 +412,7 @@ impl Desk {
             Ok(Over::GaveUp(Trouble { exit, text, .. })) => Err(Stopped { exit, text }),
             Err(panicked) => {
                 // the hook tells before the thread is gone
-                let panicked = panicked.or_else(|| self.panics.try_recv().ok());
+                let panicked = panicked.or_else(|| self.panics.told.try_recv().ok());
                 let excuse = panicked.as_ref().map_or(Excuse::None, |panic| panic.excuse);
                 self.trying.excuse(excuse);
                 let what = panicked.map(|panic| panic.text);

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::SystemTime;
 
+use rustix::fs::{Access, AtFlags};
 use rustix::io::Errno;
 
 use super::Entry;
@@ -66,7 +67,16 @@ fn open_at(folder: impl AsFd, name: &std::ffi::OsStr) -> Result<Opened, OpenErro
         // a folder that may not be searched is no fault of the file
         Err(error) => return Err(OpenError::Io(error)),
     };
-    let file = folder::open_file(&folder, name).map_err(OpenError::new)?;
+    let file = folder::open_file(&folder, name).map_err(|error| {
+        // a refusal that its rights do not bear out is no reason to set it aside: it may be one that
+        // is in already, and was not moved yet
+        let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
+        let may_read = || rustix::fs::accessat(&folder, name, Access::READ_OK, flags).is_ok();
+        match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS | Errno::PERM) if may_read() => OpenError::Io(error),
+            _ => OpenError::new(error),
+        }
+    })?;
     let at_open = Facts::of(&file).map_err(OpenError::Io).and_then(regular)?;
     Ok(Opened { file, at_open })
 }
