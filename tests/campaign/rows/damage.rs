@@ -124,7 +124,8 @@ fn difference(one: &[String], other: &[String]) -> Option<String> {
     }
 }
 
-fn copy_all(from: &Path, to: &Path) {
+/// Copies a spool, without what readers of its log share in memory.
+pub fn copy_all(from: &Path, to: &Path) {
     for found in fs::read_dir(from).unwrap() {
         let found = found.unwrap();
         let to = to.join(found.file_name());

@@ -1,12 +1,14 @@
 //! One write of a real run that never reaches the disk, although it is said to have: of the log, or
 //! of the store when the log is copied into it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use super::damage::copy_all;
 use crate::populated::verify;
 use crate::row::{Scale, Tried, Unable};
 use crate::world::{World, has_tool};
@@ -15,7 +17,16 @@ use crate::world::{World, has_tool};
 const FILES: u64 = 10;
 
 /// How many of the writes are tried with `cargo test`.
-const QUICK_WRITES: u64 = 40;
+const QUICK_WRITES: u64 = 24;
+
+/// What comes after the run in which a write was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The log was copied into the store, by the process that took it for whole.
+    Closed,
+    /// The power is cut: whoever opens the store next reads the log from the disk.
+    Cut,
+}
 
 /// The writes of one run, and what comes of it.
 pub struct LostWrites {
@@ -69,8 +80,10 @@ fn run(world: &World, trace: &Path, inject: Option<&str>) -> Output {
 }
 
 /// The report, without what the clock says and what a file that is taken again changes.
-fn told(world: &World) -> Result<Value, String> {
-    let ran = world.run(&["report", "--json"]);
+fn told(world: &World, spool: &Path) -> Result<Value, String> {
+    let db = spool.join("windowflow.db");
+    let ran =
+        world.run(&[OsStr::new("--db"), db.as_os_str(), "report".as_ref(), "--json".as_ref()]);
     if ran.code != Some(0) {
         return Err(ran.err);
     }
@@ -108,27 +121,38 @@ impl LostWrites {
             Scale::Quick => (bytes.len() as u64).div_ceil(QUICK_WRITES),
             Scale::Soak => 1,
         };
-        Ok(LostWrites { bytes, stride, right: told(&world).unwrap() })
+        Ok(LostWrites { bytes, stride, right: told(&world, &world.spool()).unwrap() })
     }
 
-    /// Which write is lost in the attempt of that number; none when all were tried.
-    pub fn write(&self, attempt: u64) -> Option<usize> {
-        let write = attempt.checked_mul(self.stride)? as usize;
-        (write < self.bytes.len()).then_some(write)
+    /// Which write is lost in the attempt of that number, and what comes then; none when all were
+    /// tried.
+    pub fn write(&self, attempt: u64) -> Option<(usize, Then)> {
+        let write = (attempt / 2).checked_mul(self.stride)? as usize;
+        let then = if attempt.is_multiple_of(2) { Then::Closed } else { Then::Cut };
+        (write < self.bytes.len()).then_some((write, then))
     }
 
     /// Loses it, and looks whether that is found if anything differs by it.
-    pub fn lose(&self, write: usize) -> Result<Tried, String> {
+    pub fn lose(&self, (write, then): (usize, Then)) -> Result<Tried, String> {
         let world = world();
+        // as long as somebody else has it open, the log is not copied into the store
+        let other = (then == Then::Cut).then(|| rusqlite::Connection::open(world.db()).unwrap());
+        if let Some(other) = &other {
+            other.query_row("SELECT 1 FROM store", [], |_| Ok(())).unwrap();
+        }
         let inject = format!("pwrite64:retval={}:when={}", self.bytes[write], write + 1);
         let trace = world.root().join("trace");
         let ran = run(&world, &trace, Some(&inject));
         let struck = fs::read_to_string(&trace).unwrap().contains("(INJECTED)");
-        let what = format!("write {} of {} bytes", write + 1, self.bytes[write]);
-        let verified = verify(&world.spool());
+        let what = format!("write {} of {} bytes, {then:?}", write + 1, self.bytes[write]);
+        // what a power cut leaves: the store and its log, and nothing of what was in memory
+        let left = tempfile::tempdir().unwrap();
+        copy_all(&world.spool(), left.path());
+        drop(other);
+        let verified = verify(left.path());
         // the daemon itself may have noticed, and left files where they were
         let waits = !world.names("inbox").is_empty();
-        let told = told(&world);
+        let told = told(&world, left.path());
         let is_right = !waits && told.as_ref() == Ok(&self.right);
         let found = match &verified {
             Ok(verified) => verified.checkup.total(),
