@@ -26,6 +26,10 @@ const MANY_RUNS: usize = 4;
 /// How many ids are looked at once then.
 const IDS_AT_ONCE: usize = 1 << 16;
 
+/// Of how many ids one may be there for what is there to be looked up ahead. Where most are, as when
+/// all is sent again, the writer has little else to do, and both together are faster.
+const IDS_A_MAYBE: usize = 8;
+
 /// The runs that there are, the oldest first. Who looks at them holds up nobody who changes them.
 pub(super) type Runs = Arc<Vec<Arc<Run>>>;
 
@@ -85,7 +89,10 @@ impl Scout for Ahead {
             return;
         }
         let maybe = ask(&runs, chunks);
-        let mut hints = match self.read(&runs, chunks, &maybe) {
+        let ids: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+        let is_much = maybe.len() * IDS_A_MAYBE > ids;
+        let found = if is_much { None } else { self.read(&runs, chunks, &maybe) };
+        let mut hints = match found {
             Some(hints) => hints,
             None => hints(&runs, Arc::new(vec![false; runs.len()]), chunks.len()),
         };
