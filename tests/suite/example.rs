@@ -108,6 +108,21 @@ fn the_readme_shows_the_report_of_the_example() {
     assert_eq!(&readme[start..end], shown);
 }
 
+#[test]
+fn the_readme_shows_what_verify_finds_in_the_example() {
+    let world = drained();
+    let lost = r#"{"id":"request-77","key":"checkout","timestamp_ms":4200,"value":5}"#;
+    fs::write(world.spool().join("done/09-lost.json"), lost).unwrap();
+    let db = "spool/windowflow.db";
+    let said = world.run(&["verify", "--spool", "spool", "--db", db]).exits(65).out;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(path).unwrap();
+    let after = "windowflow verify --spool spool\n```\n\n```text\n";
+    let start = readme.find(after).unwrap() + after.len();
+    let end = start + readme[start..].find("```").unwrap();
+    assert_eq!(&readme[start..end], said);
+}
+
 /// Words of a command line, single quotes and all.
 fn words(line: &str) -> Vec<String> {
     let mut all = vec![String::new()];
