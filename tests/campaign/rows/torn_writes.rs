@@ -21,7 +21,9 @@ use windowflow::config::Config;
 use windowflow::daemon::{self, Job};
 use windowflow::store::sqlite::Options;
 
-use crate::deliveries::{Dropped, LATENESS_MS, Totals, WINDOW_MS, model, some};
+use crate::deliveries::{
+    Dropped, LATENESS_MS, NEVER_LATE_MS, Totals, WINDOW_MS, in_any_order, model, some,
+};
 use crate::dice::Dice;
 use crate::disk::{self, Event};
 use crate::outcome::{Judge, Left};
@@ -62,6 +64,8 @@ struct Film {
     dropped: Vec<(u64, Dropped)>,
     /// When a run had ended, and how many files had been dropped by then.
     ended: Vec<(u64, usize)>,
+    /// How far the watermark stays behind.
+    lateness_ms: i64,
     /// What it all comes to, where the files alone do not say it.
     expected: Option<Totals>,
     /// There was no store before.
@@ -100,12 +104,13 @@ impl Trial for Films {
 fn films(scale: Scale) -> Result<Vec<Film>, String> {
     // so slow that the second run takes several groups
     let slow = ["-e", "inject=pwrite64:delay_enter=8000"];
-    let mut films = vec![from_nothing(&[], &slow)?, old_store()?];
-    // then a sync fails in the first run: those of the log, or any
+    let mut films = vec![from_nothing(&[], &slow, LATENESS_MS)?, old_store()?];
+    // then a sync fails in the first run: those of the log, or any. A file that is put off for it
+    // is taken behind others, so the order must not matter
     for (call, number, name) in syncs_of_first_run(&films[0]) {
         if scale == Scale::Soak || name.ends_with("-wal") {
             let inject = format!("inject={call}:error=EIO:when={number}");
-            films.push(from_nothing(&["-e", &inject], &[])?);
+            films.push(from_nothing(&["-e", &inject], &[], NEVER_LATE_MS)?);
         }
     }
     Ok(films)
@@ -125,17 +130,26 @@ fn syncs_of_first_run(film: &Film) -> Vec<(String, usize, String)> {
 }
 
 /// A first run without a store, and a second one.
-fn from_nothing(first: &[&str], second: &[&str]) -> Result<Film, String> {
+fn from_nothing(first: &[&str], second: &[&str], lateness_ms: i64) -> Result<Film, String> {
     let world = World::new();
-    let mut take = Take::new(&world, true)?;
+    let mut take = Take::new(&world, Some(lateness_ms))?;
     // the same files whatever the seed: it decides where the power is cut
-    take.drop_in(some(0, 12, &mut Dice::of_attempt(1, 6, 0)));
+    let dice = |wave| Dice::of_attempt(1, 6, wave);
+    let (early, late) = match lateness_ms {
+        NEVER_LATE_MS => {
+            let mut early = in_any_order(20, 40, &mut dice(0));
+            let late = early.split_off(12);
+            (early, late)
+        }
+        _ => (some(0, 12, &mut dice(0)), some(20, 8, &mut dice(1))),
+    };
+    take.drop_in(early);
     take.run(first, &[0, 1, 65, 75])?;
-    take.drop_in(some(20, 8, &mut Dice::of_attempt(1, 6, 1)));
+    take.drop_in(late);
     take.run(second, &[65])?;
     let film = take.end()?;
     let found = Totals::of(&world.db())?;
-    let expected = model(LATENESS_MS, film.dropped.iter().map(|(_, file)| file));
+    let expected = model(lateness_ms, film.dropped.iter().map(|(_, file)| file));
     match found.differs(&expected) {
         Some(text) => Err(format!("without a cut: {text}")),
         None => Ok(film),
@@ -147,7 +161,7 @@ fn old_store() -> Result<Film, String> {
     let world = World::new();
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1.db");
     fs::copy(old, world.db()).map_err(|error| error.to_string())?;
-    let mut take = Take::new(&world, false)?;
+    let mut take = Take::new(&world, None)?;
     let mut files = some(0, 5, &mut Dice::of_attempt(1, 6, 2));
     files.iter_mut().for_each(|file| file.is_synced = true);
     take.drop_in(files);
@@ -166,10 +180,11 @@ struct Take<'w> {
 }
 
 impl<'w> Take<'w> {
-    fn new(world: &'w World, makes_store: bool) -> Result<Take<'w>, String> {
+    /// With how far the watermark stays behind, where the run is to make the store.
+    fn new(world: &'w World, lateness_ms: Option<i64>) -> Result<Take<'w>, String> {
         let mut text = "[inbox]\nsettle_ms = 0\n[daemon]\nlog = \"error\"\n".to_owned();
-        if makes_store {
-            text += &format!("[window]\nwindow_ms = {WINDOW_MS}\nlateness_ms = {LATENESS_MS}\n");
+        if let Some(lateness_ms) = lateness_ms {
+            text += &format!("[window]\nwindow_ms = {WINDOW_MS}\nlateness_ms = {lateness_ms}\n");
         }
         let path = world.root().join("windowflow.toml");
         fs::write(&path, text).map_err(|error| error.to_string())?;
@@ -198,7 +213,9 @@ impl<'w> Take<'w> {
     fn end(self) -> Result<Film, String> {
         let Take { recorder, config, dropped, ended } = self;
         let (recording, makes_store) = (recorder.end()?, config.window.is_some());
-        Ok(Film { recording, config, dropped, ended, expected: None, makes_store })
+        let lateness_ms = config.window.map_or(LATENESS_MS, |window| window.lateness_ms());
+        let expected = None;
+        Ok(Film { recording, config, dropped, ended, lateness_ms, expected, makes_store })
     }
 }
 
@@ -259,7 +276,7 @@ impl Film {
             Some(_) => return Ok(()),
             None => {
                 let is_in = |file: &&Dropped| counted.contains_key(file.name.as_str());
-                model(LATENESS_MS, in_order.filter(is_in))
+                model(self.lateness_ms, in_order.filter(is_in))
             }
         };
         totals.differs(&expected).map_or(Ok(()), Err)
