@@ -63,7 +63,7 @@ fn a_store_that_does_not_answer_is_told_of_while_it_is_waited_for() {
 /// When the system refuses the locks that SQLite reads under, that waits and tries again for many
 /// seconds, and neither answers nor fails.
 #[test]
-fn locks_that_fail_where_nothing_comes_back_are_told_of() {
+fn case_p3_locks_that_fail_where_nothing_comes_back_are_told_of() {
     if !has_tool("strace", "locks that fail inside the store") {
         return;
     }

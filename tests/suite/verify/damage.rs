@@ -217,7 +217,7 @@ fn what_is_packed_is_found_damaged() {
 
 /// Case P4 among them: what lies in done/ and is not in the store.
 #[test]
-fn files_that_do_not_fit_are_found() {
+fn case_023_files_that_do_not_fit_are_found() {
     let put = |path: &Path, text: &str| fs::write(path, text).unwrap();
     let one = r#"{"id":"lost","key":"k","timestamp_ms":1699999999000,"value":1}"#;
     let known = |spool: &Path| fs::read_to_string(spool.join("done/f000.ndjson")).unwrap();

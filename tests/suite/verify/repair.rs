@@ -75,7 +75,7 @@ const FAR_MS: i64 = THEN_MS + 9000;
 const THEN_MS: i64 = NOW_MS - 2 * 3_600_000 + 4 * 80 * 50;
 
 #[test]
-fn lost_files_are_taken_in_again_where_their_order_does_not_matter() {
+fn case_p4_lost_files_are_taken_in_again_where_their_order_does_not_matter() {
     let world = World::new();
     let t = THEN_MS;
     let files: Files<'_> =
