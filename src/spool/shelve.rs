@@ -224,8 +224,7 @@ pub fn sync_folders(spool: &Spool) -> Result<(), ShelveError> {
     let mut folders = folders.into_iter();
     while let Some((base, source)) = folders.next() {
         match folder::open_source(&base, source.as_deref()).and_then(folder::sync) {
-            // it went away, or something else took its name: a link is not followed, nor a pipe
-            // waited for
+            // it went away, or something took its name: no link is followed, no pipe waited for
             Err(error) if !is_not_that_folder(&error) => {
                 let path = source.as_ref().map_or(base.clone(), |source| base.join(source));
                 take().extend(folders.chain([(base, source)]));

@@ -62,6 +62,21 @@ impl<'c> Cursor<'c> {
         Ok(entries.read()?)
     }
 
+    /// What `of` makes of the first entry of that id at one of those positions.
+    pub(super) fn find<T>(
+        &mut self,
+        positions: &[u64],
+        hash: u128,
+        of: impl Fn(&Entry<'_>) -> T,
+    ) -> rusqlite::Result<Option<T>> {
+        for position in positions {
+            if let Some(entry) = self.at(*position)?.filter(|entry| entry.hash == hash) {
+                return Ok(Some(of(&entry)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Looks at the entry behind the one that was looked at last; none when there is none.
     pub(super) fn behind(&mut self) -> rusqlite::Result<Option<Entry<'_>>> {
         match self.mark {

@@ -323,7 +323,7 @@ impl Ledger {
                 cursor.positions(&self.runs[run].facts, short_of(hash))?
             }
         };
-        find_among(cursor, &positions, hash, of)
+        cursor.find(&positions, hash, of)
     }
 
     /// Remembers the events in those rows. Where an id is known, be it forgotten by the horizon, its
@@ -471,21 +471,6 @@ impl Ledger {
         }
         Ok(())
     }
-}
-
-/// What `of` makes of the first entry of that id at one of those positions.
-fn find_among<T>(
-    cursor: &mut Cursor<'_>,
-    positions: &[u64],
-    hash: u128,
-    of: impl Fn(&Entry<'_>) -> T,
-) -> rusqlite::Result<Option<T>> {
-    for position in positions {
-        if let Some(entry) = cursor.at(*position)?.filter(|entry| entry.hash == hash) {
-            return Ok(Some(of(&entry)));
-        }
-    }
-    Ok(None)
 }
 
 /// Shows each row of entries from that position on.

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::cursor::Cursor;
 use super::row::{Entries, Entry};
-use super::{each_row, find_among, kept, run, short_of};
+use super::{each_row, kept, run, short_of};
 use crate::store::{EventRef, RememberedRow};
 
 /// What is remembered of an id, unless it is older than the horizon, given as the least timestamp
@@ -37,7 +37,7 @@ pub(in crate::store::sqlite) fn remembered(
             break;
         }
         let positions = cursor.positions(run, short_of(hash))?;
-        found = find_among(&mut cursor, &positions, hash, of)?;
+        found = cursor.find(&positions, hash, of)?;
     }
     Ok(found.filter(|row| row.timestamp_ms >= oldest_ms))
 }

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::cursor::Cursor;
 use super::row::Entry;
 use super::run::{self, Run};
-use super::{find_among, kept, short_of};
+use super::{kept, short_of};
 use crate::engine::Seen;
 use crate::event::{Chunk, HashKey};
 use crate::store::Scout;
@@ -203,7 +203,7 @@ fn find(
                 Some(seen) => Some(seen),
                 None => {
                     let positions = cursor.positions(facts, short_of(hash))?;
-                    find_among(&mut cursor, &positions, hash, seen)?
+                    cursor.find(&positions, hash, seen)?
                 }
             };
             if let Some(seen) = found {
