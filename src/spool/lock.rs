@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use sha2::Digest;
 
 use super::folder::{self, Facts, Kind};
@@ -247,8 +248,9 @@ impl fmt::Display for LockError {
         match self {
             LockError::Held { root, by } => {
                 write!(f, "another daemon holds the spool {}", shown_path(root))?;
-                if let Some(state) = by {
-                    write!(f, " and says of itself {state}")?;
+                let state = by.as_deref().and_then(|by| serde_json::from_str::<Value>(by).ok());
+                if let Some(pid) = state.and_then(|state| state["pid"].as_u64()) {
+                    write!(f, " (pid {pid})")?;
                 }
                 f.write_str("; stop it first, or give this one a spool of its own")
             }

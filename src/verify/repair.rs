@@ -111,7 +111,7 @@ pub fn repair(
 
 /// What is no matter of what the store holds of batches.
 fn is_apart(code: Code) -> bool {
-    matches!(code, Code::LostCommit | Code::RefusalMissing)
+    matches!(code, Code::LostCommit | Code::RefusalMissing | Code::FailedWithoutReason)
 }
 
 /// Where runs and entries disagree, either may be the damaged one.

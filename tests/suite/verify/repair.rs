@@ -141,6 +141,14 @@ fn what_is_not_certain_is_left() {
         assert!(before == after, "{why}");
         assert_eq!(copies(spool.path()), Vec::<String>::new(), "{why}");
     }
+    // what lies wrong in failed/ is no damage of the store
+    let (spool, _) = lost(&world, &[("l1.json", &[t])]);
+    std::fs::create_dir_all(spool.path().join("failed")).unwrap();
+    std::fs::write(spool.path().join("failed/no-reason.json"), "{").unwrap();
+    let ran = run(&world, spool.path(), &["verify", "--repair"]).exits(65);
+    assert!(ran.out.contains("failed_without_reason"), "{}", ran.out);
+    assert!(!ran.out.contains("left as it is"), "{}", ran.out);
+    assert_eq!(copies(spool.path()).len(), 1);
     // other damage beside it
     let (spool, _) = lost(&world, &[("l1.json", &[t])]);
     let store = rusqlite::Connection::open(spool.path().join("windowflow.db")).unwrap();
