@@ -24,6 +24,9 @@ pub struct Step {
 
 /// Who watches over a batch while it is taken in.
 pub trait Watcher {
+    /// Told once the batch is begun: from here on it is about what the file holds.
+    fn begun(&mut self) {}
+
     /// Told after every chunk; a break undoes the batch.
     fn step(&mut self, step: Step) -> ControlFlow<()>;
 
@@ -246,6 +249,7 @@ impl Ingest<'_> {
             Begun::Known(committed) => return Ok(Ended::Committed(committed)),
             Begun::Open(batch) => batch,
         };
+        watcher.begun();
         let judge = Judge::new(settings, batch.number(), &self.delivery.source);
         let mut open = Open {
             batch,

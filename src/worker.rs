@@ -244,6 +244,11 @@ struct Watched<'a> {
 }
 
 impl Watcher for Watched<'_> {
+    /// That the store is waited for is not for the file to answer for.
+    fn begun(&mut self) {
+        self.trying.take(Hand::Writer, self.entry, self.opened);
+    }
+
     fn step(&mut self, step: Step) -> ControlFlow<()> {
         self.steps += 1;
         self.trying.get_on(Hand::Writer, self.steps);

@@ -218,12 +218,16 @@ fn store_in(spool: &Path) -> PathBuf {
     spool.join(DB_FILE_NAME)
 }
 
-/// The store that the daemon of a spool uses, or used last: it may have been named elsewhere.
+/// The store that the daemon of a spool uses, or used last: it may have been named elsewhere. What
+/// nobody stands for any more may come from another spool, which this one is a copy of: the store
+/// that lies in the spool goes before it.
 fn store_of(spool: &Path) -> PathBuf {
-    let state = lock::peek(spool).ok().and_then(|peek| peek.state);
+    let here = store_in(spool);
+    let peek = lock::peek(spool).ok().filter(|peek| peek.held || !here.exists());
+    let state = peek.and_then(|peek| peek.state);
     let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
     let db = state.and_then(|state| name::parsed(&state.db)).filter(|db| !db.is_empty());
-    db.map_or_else(|| store_in(spool), |db| PathBuf::from(OsString::from_vec(db)))
+    db.map_or(here, |db| PathBuf::from(OsString::from_vec(db)))
 }
 
 fn options(config: &Config) -> Options {

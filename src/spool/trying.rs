@@ -149,10 +149,11 @@ impl Trying {
         }
     }
 
-    /// Notes how far it has come with that.
+    /// Notes how far it has come with that, which it has in hand again if it was put down.
     pub fn get_on(&self, hand: Hand, step: u32) {
         if let Some(file) = &self.file {
             let _ = file.write_all_at(step_text(step).as_bytes(), place_of(hand));
+            self.is_held[hand as usize].store(true, Ordering::Relaxed);
         }
     }
 

@@ -340,6 +340,8 @@ impl Reader {
                 Err(error) => self.untold.push_back(Whole { opened: Err(error), read: None }),
             }
             while self.untold.len() >= AHEAD_FILES || self.untold_bytes >= AHEAD_BYTES {
+                // whoever listens may take long, which is not for a file to answer for
+                self.trying.put_down(Hand::Reader);
                 self.tell_first()?;
             }
         }
@@ -360,6 +362,7 @@ impl Reader {
         let is_large = file.bytes() > AHEAD_BYTES as u64;
         if is_large {
             self.begin_parts(Arc::clone(&opened))?;
+            self.trying.get_on(Hand::Reader, 0);
         }
         let mut part = self.part(&mut decoder);
         if !is_large {
@@ -395,6 +398,7 @@ impl Reader {
 
     /// A file that is told of part by part, behind those that are still untold.
     fn begin_parts(&mut self, opened: Arc<Opened>) -> Result<(), Gone> {
+        self.trying.put_down(Hand::Reader);
         self.tell_all()?;
         Ok(self.tell.send(Told::File(Ok(opened)))?)
     }
@@ -420,6 +424,7 @@ impl Reader {
     }
 
     fn tell_parts(&mut self) -> Result<(), Gone> {
+        self.trying.put_down(Hand::Reader);
         if let Some(scout) = &mut self.scout {
             let chunks = self.parts.iter_mut().map(|part| &mut part.chunk);
             scout.look(&mut chunks.collect::<Vec<_>>());

@@ -162,7 +162,6 @@ impl Worker {
         let ended = loop {
             let inbox = self.spool.inbox();
             let is_synced = fed.is_some();
-            trying.take(Hand::Writer, entry, opened);
             let (trying, steps) = (&*trying, 0);
             let mut watched = Watched { inbox, entry, opened, is_synced, pace, trying, steps };
             let ended = match fed.take() {
