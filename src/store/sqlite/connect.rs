@@ -16,7 +16,8 @@ use crate::store::Error;
 use super::Options;
 use super::fault::{fault, io_fault};
 use super::place::{
-    has_small_blocks, has_whole_index, refuse_network, refuse_without_room, with_ending,
+    has_small_blocks, has_whole_index, refuse_network, refuse_without_room, sync_folder_of,
+    with_ending,
 };
 use super::schema;
 
@@ -45,11 +46,17 @@ pub(super) fn writer(
     wait: Duration,
 ) -> Result<(Connection, Settings), Error> {
     refuse_without_room(path, true)?;
+    let had_log = with_ending(path, "-wal").exists();
     // what is foreign must be left as it is, and one that may write would play back its journal
     drop(reader(path, options, wait)?);
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_WRITE, wait)?;
     schema::identify(&connection, path)?;
     prepare(&connection, path)?;
+    if !had_log {
+        // SQLite does so itself, and keeps it to itself when that fails: then a power cut takes the
+        // name of the log, and with it what was synced there
+        sync_folder_of(path)?;
+    }
     schema::migrate(&connection).map_err(|error| fault(path, "bring it up to date", &error))?;
     let settings = schema::settings(&connection, path)?;
     if has_small_blocks(path) && !has_whole_index(path) {
