@@ -26,6 +26,9 @@ pub struct Left<'j> {
     pub file: &'j Dropped,
     /// Its producer has made it durable: it must be somewhere.
     pub is_certain: bool,
+    /// Its sync has failed while it was read: whatever became of it then, what is in it is as its
+    /// producer left it, and nobody can mend that.
+    pub is_doubtful: bool,
     /// A run that was to take it has ended well: it has left the inbox, and counts if it may.
     pub is_promised: bool,
 }
@@ -81,6 +84,9 @@ impl Judge<'_> {
         }
         let folders: Vec<&str> = lies.iter().map(|(folder, _)| *folder).collect();
         let is_whole = lies.iter().all(|(_, bytes)| *bytes == file.bytes);
+        if left.is_doubtful && !is_whole {
+            return Ok(());
+        }
         if left.is_certain && (folders.len() != 1 || !is_whole) {
             return Err(format!("lies in {folders:?}, whole: {is_whole}; in: {counted:?}"));
         }
@@ -116,7 +122,7 @@ impl Judge<'_> {
 /// # Errors
 /// What must not be.
 pub fn all_counted(world: &World, files: &[Dropped]) -> Result<(), String> {
-    let left = |file| Left { file, is_certain: true, is_promised: true };
+    let left = |file| Left { file, is_certain: true, is_doubtful: false, is_promised: true };
     let all: Vec<Left<'_>> = files.iter().map(left).collect();
     let judge = Judge { spool: &world.spool(), files: &all, has_store: true };
     let told = |text: String| format!("{text}\n{}", world.log());

@@ -260,6 +260,7 @@ impl Film {
             .map(|(at, (moment, file))| Left {
                 file,
                 is_certain: file.is_synced && *moment <= now,
+                is_doubtful: !file.is_synced && self.failed_to_sync(&file.name),
                 is_promised: at < ended,
             })
             .collect();
@@ -280,6 +281,12 @@ impl Film {
             }
         };
         totals.differs(&expected).map_or(Ok(()), Err)
+    }
+
+    fn failed_to_sync(&self, name: &str) -> bool {
+        let is_it = |step: &Step| matches!(step.event, Event::FailedSync { .. });
+        let name = name.rsplit('/').next().unwrap_or(name);
+        self.recording.steps.iter().any(|step| is_it(step) && step.name == name)
     }
 
     /// The daemon itself, within this process, until the inbox is empty.
