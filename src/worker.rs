@@ -58,6 +58,8 @@ pub struct Worker {
     limits: Limits,
     settle: Duration,
     unfinished: HashMap<Entry, Unfinished>,
+    // the fate of a commit was asked after since all was well
+    is_doubted: bool,
     trying: Arc<Trying>,
 }
 
@@ -85,12 +87,21 @@ impl Worker {
     /// younger than `settle`.
     pub fn new(spool: Spool, store: Box<dyn Store>, limits: Limits, settle: Duration) -> Worker {
         let trying = Arc::default();
-        Worker { spool, store, limits, settle, unfinished: HashMap::new(), trying }
+        let unfinished = HashMap::new();
+        Worker { spool, store, limits, settle, unfinished, is_doubted: false, trying }
     }
 
     /// The same, which notes what it has in hand.
     pub fn noting(self, trying: Arc<Trying>) -> Worker {
         Worker { trying, ..self }
+    }
+
+    /// The fate of a commit is asked after: told once, until all is well again.
+    fn doubt(&mut self, text: &str) {
+        match std::mem::replace(&mut self.is_doubted, true) {
+            false => log::warn!("{text}; asking it now"),
+            true => log::debug!("{text}; asking it again"),
+        }
     }
 
     /// The store, for what is not a file.

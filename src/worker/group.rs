@@ -174,13 +174,16 @@ impl Worker {
             match ended {
                 // the same delivery again: the store says whether the commit took place
                 Err(ingest::Error::Store(store::Error::Unknown(text))) if asked < ASK_AGAIN => {
-                    log::warn!("{text}; asking it now");
+                    self.doubt(&text);
                     asked += 1;
                 }
                 ended => break ended,
             }
         };
         trying.put_down(Hand::Writer);
+        if mode == Mode::Commit && matches!(ended, Ok(Ended::Committed(_))) {
+            self.is_doubted = false;
+        }
         match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
                 Ok(Fate::Committed(committed))
@@ -241,9 +244,12 @@ impl Worker {
     fn sync(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Trouble> {
         for _ in 0..ASK_AGAIN {
             match self.store.sync() {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.is_doubted = false;
+                    return Ok(());
+                }
                 Err(store::Error::Unknown(text)) => {
-                    log::warn!("{text}; asking it now");
+                    self.doubt(&text);
                     self.ask_again(group, pace)?;
                 }
                 Err(error) => return Err(Trouble::from(&error)),
