@@ -54,5 +54,5 @@ fn run(command: &mut Command) -> Result<Output, String> {
 
 fn said(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).trim().to_owned()
+    format!("{}: {}", output.status, String::from_utf8_lossy(&both).trim())
 }
