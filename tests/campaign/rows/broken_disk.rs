@@ -2,12 +2,12 @@
 //! takes the file system away from writers.
 //!
 //! An error that passes is outlived by the daemon itself. A file system that was set to read-only
-//! stays so: it is checked and mounted again, as an operator would do, under a new daemon. The judge
-//! looks at what lies on the disk then, not at what the kernel had in memory of it.
+//! stays so: it is checked and mounted again, as an operator would do, under a new daemon. The
+//! judge looks at what lies on the disk then, not at what the kernel had in memory of it.
 //!
 //! The judge can see: a daemon without the sync before the moves (`tests/power/run.sh --prove` says
-//! how it is made) left a file in done/ without its events in 1 of 12. A spool on a file system that
-//! is read-only cannot hold what the daemon says of itself: then only its log tells.
+//! how it is made) left a file in done/ without its events in 1 of 12. A spool on a file system
+//! that is read-only cannot hold what the daemon says of itself: then only its log tells.
 
 use std::fs;
 use std::time::Duration;
