@@ -121,6 +121,11 @@ impl<S: Store> FailingStore<S> {
         &self.inner
     }
 
+    /// The same, to be changed.
+    pub fn inner_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
     /// The store behind it, which no longer fails.
     pub fn into_inner(self) -> S {
         self.inner

@@ -184,7 +184,8 @@ impl Worker {
         if mode == Mode::Commit && matches!(ended, Ok(Ended::Committed(_))) {
             self.is_doubted = false;
         }
-        match ended {
+        let is_unknown = matches!(ended, Err(ingest::Error::Store(store::Error::Unknown(_))));
+        let fate = match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
                 Ok(Fate::Committed(committed))
             }
@@ -195,13 +196,13 @@ impl Worker {
             Ok(Ended::Changed) => Err(Verdict::NotYet),
             Ok(Ended::Stopped) => Err(Verdict::Stopped),
             Err(ingest::Error::Read(error)) => Err(self.unreadable(entry, &error)),
-            Err(ingest::Error::Store(error)) => {
-                if matches!(error, store::Error::Unknown(_)) {
-                    self.keep(entry, opened, delivery.clone(), Fate::Unknown);
-                }
-                Err(Verdict::Trouble(Trouble::from(&error)))
-            }
+            Err(ingest::Error::Store(error)) => Err(Verdict::Trouble(Trouble::from(&error))),
+        };
+        // it may be in, whatever came in the way of asking after it
+        if fate.is_err() && (is_unknown || asked > 0) {
+            self.keep(entry, opened, delivery.clone(), Fate::Unknown);
         }
+        fate
     }
 
     /// Keeps a refusal in the store.

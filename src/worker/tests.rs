@@ -19,15 +19,15 @@ use crate::store::{
 /// What the store would hold after a power cut: events by key, batches, and refusals.
 type Durable = (BTreeMap<String, i64>, u64, u64);
 
-/// A store that fails once, and shows what is durable in it.
+/// A store that fails once, and whose inner one fails another time, and shows what is durable in it.
 struct Shown {
-    store: FailingStore<MemoryStore>,
+    store: FailingStore<FailingStore<MemoryStore>>,
     durable: Arc<Mutex<(Durable, usize)>>,
 }
 
 impl Shown {
     fn show(&self) {
-        let snapshot = self.store.inner().durable();
+        let snapshot = self.store.inner().inner().durable();
         let mut windows = BTreeMap::new();
         let mut add = |row: &store::WindowRow<'_>| {
             windows.insert(row.key.to_owned(), row.totals.count);
@@ -98,10 +98,17 @@ struct World {
 
 impl World {
     fn new(fail_at: usize, failure: Failure) -> World {
+        World::failing_twice((fail_at, failure), (usize::MAX, Failure::Io))
+    }
+
+    /// The second failure is counted in calls that the first one lets pass.
+    fn failing_twice(first: (usize, Failure), second: (usize, Failure)) -> World {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         let memory = MemoryStore::new(Settings::new(1000, 0).unwrap(), Clock::Fixed(1000));
-        let store = FailingStore::new(memory, fail_at, failure).losing(MemoryStore::lose_unsynced);
+        let store = FailingStore::new(memory, second.0, second.1);
+        let store = FailingStore::new(store, first.0, first.1)
+            .losing(|store| store.inner_mut().lose_unsynced());
         let durable = Arc::default();
         let shown = Shown { store, durable: Arc::clone(&durable) };
         let limits = Limits::default();
@@ -235,6 +242,31 @@ fn a_fault_of_the_store_at_any_step_of_a_group_loses_nothing_and_counts_nothing_
             }
             world.check_end(&case);
             assert!(world.worker.unfinished.is_empty(), "{case}");
+        }
+    }
+}
+
+/// What may be in is asked after until there is an answer, whatever comes in between.
+#[test]
+fn a_second_fault_while_the_store_is_asked_counts_nothing_twice() {
+    let mut whole = World::new(usize::MAX, Failure::Io);
+    whole.drain(&mut Steady);
+    let (_, calls) = *whole.durable.lock().unwrap();
+    for lost in [Failure::LostBefore, Failure::LostAfter] {
+        for first in 0..calls {
+            for second in first..(first + 8).min(calls + 8) {
+                let mut world = World::failing_twice((first, lost), (second, Failure::Full));
+                let case = format!("{lost:?} at call {first}, then full at {second}");
+                let mut rounds = 0;
+                while !world.names(world.spool.inbox()).is_empty() {
+                    world.drain(&mut Steady);
+                    world.check(&case);
+                    rounds += 1;
+                    assert!(rounds < 6, "{case}");
+                }
+                world.check_end(&case);
+                assert!(world.worker.unfinished.is_empty(), "{case}");
+            }
         }
     }
 }
