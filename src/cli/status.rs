@@ -37,6 +37,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     };
     let status = Status {
         running: peek.held,
+        is_mute: peek.is_mute,
         state,
         known,
         failed_files: shelve::list_failed(&Spool::at(&spool)).map_or(0, |files| files.len()),
@@ -64,6 +65,8 @@ struct Known {
 /// All that is told.
 struct Status {
     running: bool,
+    /// The daemon cannot write what it says of itself.
+    is_mute: bool,
     state: Option<State>,
     known: Option<Known>,
     /// How many files lie in failed/ now.
@@ -192,7 +195,7 @@ impl Known {
 impl Status {
     fn exit(&self) -> Exit {
         let is_hindered = |state: &State| state.is_hindered() || silent_s(state).is_some();
-        let fault = self.state.as_ref().is_some_and(is_hindered);
+        let fault = self.is_mute || self.state.as_ref().is_some_and(is_hindered);
         match (self.running, fault) {
             (false, _) => Exit::Failed,
             (true, true) => Exit::Again,
@@ -203,6 +206,7 @@ impl Status {
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut status = json!({
             "running": self.running,
+            "state_is_old": self.is_mute,
             "healthy": self.known.is_some() && self.exit() == Exit::Done,
             "daemon": self.state,
             "failed_files": self.failed_files,
@@ -218,6 +222,13 @@ impl Status {
     }
 
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.is_mute {
+            writeln!(
+                out,
+                "mute        the daemon cannot write into the spool: what it says of itself below is \
+                 old; see its log and the kernel's: is the file system read-only, or the disk broken?"
+            )?;
+        }
         self.daemon_text(out)?;
         if self.failed_files > 0 {
             writeln!(out, "failed/     files: {}; see: windowflow failed", self.failed_files)?;

@@ -44,7 +44,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub struct Lock {
     // closing it gives the lock back
     _root: File,
+    // locked as long as nothing can be written there: that can be seen on a disk that refuses
     state: File,
+    is_mute: bool,
 }
 
 impl Lock {
@@ -67,15 +69,26 @@ impl Lock {
         }
         let path = root.join(STATE_FILE);
         let state = open_state(&path).map_err(at(&path))?;
-        Ok(Lock { _root: held, state })
+        Ok(Lock { _root: held, state, is_mute: false })
     }
 
     /// Says how the daemon is: one JSON text of at most [`STATE_MAX_BYTES`], written in place
     /// and in one step over blocks that are there already, so that a full disk is no hindrance.
     ///
     /// # Errors
-    /// When the text is too long, or the disk refuses.
+    /// When the text is too long, or the disk refuses. Whoever [peeks](peek) is told of that.
     pub fn publish(&mut self, state: &[u8]) -> io::Result<()> {
+        let written = self.write(state);
+        self.is_mute = match (&written, self.is_mute) {
+            // who looks just now is in the way for a moment: then the next time
+            (Err(_), false) => is_locked(self.state.try_lock())?,
+            (Ok(()), true) => self.state.unlock().is_err(),
+            (_, is_mute) => is_mute,
+        };
+        written
+    }
+
+    fn write(&self, state: &[u8]) -> io::Result<()> {
         if state.len() > STATE_MAX_BYTES {
             let text = format!("a state of {} bytes, of at most {STATE_MAX_BYTES}", state.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -177,6 +190,8 @@ pub struct Peek {
     /// What it (or, when none holds the lock, the last one) said of itself: JSON, without padding.
     /// None when nothing was said.
     pub state: Option<Vec<u8>>,
+    /// Whether it has tried to say something else since, and could not.
+    pub is_mute: bool,
 }
 
 /// Looks at the lock without getting in the way of a daemon that starts at the same moment. A spool
@@ -192,15 +207,17 @@ pub fn peek(root: &Path) -> io::Result<Peek> {
     };
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(CAREFUL).open(root.join(STATE_FILE));
-    let state = match opened.map_err(explain_link) {
-        Ok(state) if Facts::of(&state)?.kind == Kind::File => read_state(&state)?,
+    let (state, is_mute) = match opened.map_err(explain_link) {
+        Ok(state) if Facts::of(&state)?.kind == Kind::File => {
+            (read_state(&state)?, !is_locked(state.try_lock_shared())?)
+        }
         // nothing was said, or something else has the name
-        Ok(_) => None,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
+        Ok(_) => (None, false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (None, false),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => (None, false),
         Err(error) => return Err(error),
     };
-    Ok(Peek { held, state })
+    Ok(Peek { held, state, is_mute: held && is_mute })
 }
 
 /// Reads the state again until it is whole; none when there is none, or it never is.

@@ -25,11 +25,11 @@ fn one_at_a_time_and_the_state_outlives_its_holder() {
     let root = dir.path().join("deep/spool");
     assert_eq!(peek(&root).unwrap(), Peek::default());
     let mut lock = Lock::take(&root).unwrap();
-    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: None });
+    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: None, is_mute: false });
     lock.publish(br#"{"pid": 1, "long": "xxxxxxxxxxxxxxxxxxxxxxxxxx"}"#).unwrap();
     lock.publish(br#"{"pid": 2}"#).unwrap();
     let state = Some(br#"{"pid": 2}"#.to_vec());
-    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: state.clone() });
+    assert_eq!(peek(&root).unwrap(), Peek { held: true, state: state.clone(), is_mute: false });
 
     let refused = Lock::take(&root).unwrap_err();
     assert!(refused.to_string().contains("(pid 2)"), "{refused}");
@@ -37,7 +37,7 @@ fn one_at_a_time_and_the_state_outlives_its_holder() {
     assert_eq!(by, r#"{"pid": 2}"#);
 
     drop(lock);
-    assert_eq!(peek(&root).unwrap(), Peek { held: false, state });
+    assert_eq!(peek(&root).unwrap(), Peek { held: false, state, is_mute: false });
     let again = Lock::take(&root).unwrap();
     assert_eq!(std::fs::metadata(root.join(STATE_FILE)).unwrap().len(), BLOCK_BYTES as u64);
     drop(again);
@@ -50,7 +50,7 @@ fn removing_the_file_does_not_give_the_lock_away() {
     std::fs::remove_file(dir.path().join(STATE_FILE)).unwrap();
     let second = Lock::take(dir.path());
     assert!(matches!(second, Err(LockError::Held { by: None, .. })), "{second:?}");
-    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None });
+    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None, is_mute: false });
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_state_half_written_is_not_taken_for_one() {
     lock.state.write_all_at(br#""22"#, 0).unwrap();
     let text = std::fs::read(dir.path().join(STATE_FILE)).unwrap();
     assert_eq!(serde_json::from_slice::<String>(&text).unwrap(), "2211");
-    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None });
+    assert_eq!(peek(dir.path()).unwrap(), Peek { held: true, state: None, is_mute: false });
     lock.publish(br#""2222""#).unwrap();
     assert_eq!(peek(dir.path()).unwrap().state.unwrap(), br#""2222""#);
 }
@@ -192,4 +192,22 @@ fn the_lock_dies_with_its_process() {
     child.kill().unwrap();
     child.wait().unwrap();
     Lock::take(dir.path()).unwrap();
+}
+
+#[test]
+fn whoever_looks_is_told_that_nothing_can_be_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lock = Lock::take(dir.path()).unwrap();
+    lock.publish(b"{}").unwrap();
+    assert!(!peek(dir.path()).unwrap().is_mute);
+    for _ in 0..2 {
+        lock.publish(&[b'1'; STATE_MAX_BYTES + 1]).unwrap_err();
+        let seen = peek(dir.path()).unwrap();
+        assert_eq!((seen.is_mute, seen.state.as_deref()), (true, Some(&b"{}"[..])));
+    }
+    lock.publish(b"[]").unwrap();
+    assert!(!peek(dir.path()).unwrap().is_mute);
+    lock.publish(&[b'1'; STATE_MAX_BYTES + 1]).unwrap_err();
+    drop(lock);
+    assert!(!peek(dir.path()).unwrap().is_mute);
 }

@@ -7,7 +7,8 @@
 //!
 //! The judge can see: a daemon without the sync before the moves (`tests/power/run.sh --prove` says
 //! how it is made) left a file in done/ without its events in 1 of 12. A spool on a file system
-//! that is read-only cannot hold what the daemon says of itself: then only its log tells.
+//! that is read-only cannot hold what the daemon says of itself: then its log tells, and `status`
+//! is told by a lock that it says nothing else. Without that: "not within 60s: status tells".
 
 use std::fs;
 use std::time::Duration;
@@ -88,6 +89,13 @@ fn strike(disk: &Mounted, is_faulty: bool, dice: &mut Dice) -> Result<Tried, Str
         is_struck = is_struck || world.log().contains("ERROR") || !daemon.runs();
         is_struck || world.names("inbox").is_empty()
     });
+    if disk.is_read_only() && daemon.runs() {
+        // it cannot say so itself any more
+        world.eventually("status tells that it is told nothing", || {
+            let status = world.run(&["status", "--json"]);
+            status.code == Some(75) && status.out.contains("\"state_is_old\":true")
+        });
+    }
     if is_struck && daemon.runs() {
         let before = ticks(&daemon);
         std::thread::sleep(WATCHED);
