@@ -12,7 +12,7 @@ pub mod state;
 mod suspects;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -106,24 +106,8 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let notifier = Notifier::from_env();
     let lock = Lock::take(&job.spool).map_err(|error| not_locked(&error))?;
     let spool = Spool::open(&job.spool).map_err(|error| exit_of_spool(&error))?;
-    let shown = |path: &Path| spool::name::shown(path.as_os_str().as_encoded_bytes());
     let shared = Arc::new(Shared::default());
-    *shared.state() = State {
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        db: shown(&job.db),
-        started_at_ms: Clock::System.now_ms(),
-        ..State::default()
-    };
-    let loose = spool::rights::loose(&spool, &job.db);
-    loose.iter().for_each(|folder| log::warn!("{folder}"));
-    shared.state().loose = loose.len() as u64;
-    log::info!(
-        "windowflow {}: inbox {}, store {}",
-        env!("CARGO_PKG_VERSION"),
-        shown(spool.inbox()),
-        shown(&job.db)
-    );
+    introduce(&job, &spool, &shared);
     let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
     let panics = life::watch_panics();
     let (dumps, dumped) = start_dumper(&job, &spool, &shared).map_err(failed)?;
@@ -179,6 +163,23 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         let _ = worker.join();
     }
     over
+}
+
+/// Says who begins, on what, and who else could change that.
+fn introduce(job: &Job, spool: &Spool, shared: &Shared) {
+    let version = env!("CARGO_PKG_VERSION");
+    let loose = spool::rights::loose(spool, &job.db);
+    loose.iter().for_each(|folder| log::warn!("{folder}"));
+    *shared.state() = State {
+        pid: std::process::id(),
+        version: version.to_owned(),
+        db: shown_path(&job.db),
+        started_at_ms: Clock::System.now_ms(),
+        loose: loose.len() as u64,
+        ..State::default()
+    };
+    let (inbox, db) = (shown_path(spool.inbox()), shown_path(&job.db));
+    log::info!("windowflow {version}: inbox {inbox}, store {db}");
 }
 
 fn not_locked(error: &LockError) -> Stopped {

@@ -23,7 +23,7 @@ pub struct Clocked {
 ///
 /// # Errors
 /// What is missing.
-pub fn library() -> Result<PathBuf, String> {
+pub fn preload() -> Result<PathBuf, String> {
     let folders = fs::read_dir("/usr/lib").unwrap().flatten();
     let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
     let missing = "there is no libfaketimeMT.so.1 (Debian: apt-get install faketime)";
@@ -32,8 +32,8 @@ pub fn library() -> Result<PathBuf, String> {
 
 impl Clocked {
     /// That world, with the true time to begin with.
-    pub fn of(world: World, library: PathBuf) -> Clocked {
-        let clocked = Clocked { world, preload: library };
+    pub fn of(world: World, preload: PathBuf) -> Clocked {
+        let clocked = Clocked { world, preload };
         clocked.set("+0");
         clocked
     }

@@ -36,6 +36,20 @@ pub struct Populated {
     runs_of: u64,
 }
 
+/// Copies a spool, without what readers of its log share in memory.
+pub fn copy_all(from: &Path, to: &Path) {
+    for found in fs::read_dir(from).unwrap() {
+        let found = found.unwrap();
+        let to = to.join(found.file_name());
+        if found.file_type().unwrap().is_dir() {
+            fs::create_dir_all(&to).unwrap();
+            copy_all(&found.path(), &to);
+        } else if !found.file_name().to_string_lossy().ends_with("-shm") {
+            fs::copy(found.path(), to).unwrap();
+        }
+    }
+}
+
 /// How a store is opened here.
 pub fn options() -> Options {
     Options { clock: Clock::Fixed(NOW_MS), ..Options::default() }

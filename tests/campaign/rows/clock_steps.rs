@@ -33,18 +33,18 @@ const OFFSETS: [&str; 10] =
     ["-1s", "+1s", "-1h", "+1h", "-1d", "+1d", "-30d", "-8000d", "+3000d", "+0"];
 
 struct ClockSteps {
-    library: PathBuf,
+    preload: PathBuf,
 }
 
 fn begin(_: &Scale) -> Result<Box<dyn Trial>, Unable> {
-    Ok(Box::new(ClockSteps { library: clocked::library().map_err(Unable)? }))
+    Ok(Box::new(ClockSteps { preload: clocked::preload().map_err(Unable)? }))
 }
 
 impl Trial for ClockSteps {
     fn attempt(&self, _: u64, mut dice: Dice) -> Result<Tried, String> {
         let mut workload = Workload::of_all_kinds(dice.next());
         let (world, mut oracle) = Oracle::with_world(&workload);
-        let clocked = Clocked::of(world, self.library.clone());
+        let clocked = Clocked::of(world, self.preload.clone());
         let world = &clocked.world;
         // nothing is found by a look that a clock could put off
         let config = quick_config(world, &[("inbox.rescan_ms", "3600000")]);

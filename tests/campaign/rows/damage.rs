@@ -8,7 +8,7 @@ use windowflow::engine::settings::LatePolicy;
 
 use super::lost_write::LostWrites;
 use crate::dice::Dice;
-use crate::populated::{Populated, verify, visible};
+use crate::populated::{Populated, copy_all, verify, visible};
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
 
 /// Either it is found, or nothing that can be seen differs.
@@ -121,19 +121,5 @@ fn difference(one: &[String], other: &[String]) -> Option<String> {
             Some(format!("there are {} lines instead of {}", other.len(), one.len()))
         }
         None => None,
-    }
-}
-
-/// Copies a spool, without what readers of its log share in memory.
-pub fn copy_all(from: &Path, to: &Path) {
-    for found in fs::read_dir(from).unwrap() {
-        let found = found.unwrap();
-        let to = to.join(found.file_name());
-        if found.file_type().unwrap().is_dir() {
-            fs::create_dir_all(&to).unwrap();
-            copy_all(&found.path(), &to);
-        } else if !found.file_name().to_string_lossy().ends_with("-shm") {
-            fs::copy(found.path(), to).unwrap();
-        }
     }
 }

@@ -8,8 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::damage::copy_all;
-use crate::populated::verify;
+use crate::populated::{copy_all, verify};
 use crate::row::{Scale, Tried, Unable};
 use crate::world::{World, has_tool};
 

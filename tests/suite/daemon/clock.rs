@@ -16,7 +16,7 @@ const STEPS: [(&str, i64); 4] =
 
 /// A world with a clock of its own; none, said loudly, where there is no way to make one.
 fn clocked(what: &str) -> Option<Clocked> {
-    match clocked::library() {
+    match clocked::preload() {
         Ok(library) => Some(Clocked::of(World::new(), library)),
         Err(missing) => {
             skip(what, &missing);

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use windowflow::engine::settings::LatePolicy;
 
-use super::{copy_all, spool};
-use crate::populated::{NOW_MS, Populated, visible};
+use super::spool;
+use crate::populated::{NOW_MS, Populated, copy_all, visible};
 use crate::world::{Ran, World};
 
 fn run(world: &World, spool: &Path, args: &[&str]) -> Ran {
