@@ -1,6 +1,7 @@
 //! Syncs that fail, at each call that makes one: nothing is moved on the strength of one that was
 //! tried again, and what may be in memory only is written anew before anything is built on it.
 
+use std::collections::HashMap;
 use std::fs;
 
 use super::{accepted, many, write_config};
@@ -32,8 +33,7 @@ fn run_with(call: &str, number: usize) -> Option<Vec<String>> {
         Some(status) => assert_eq!(status.code(), Some(1), "{call} {number}: {}", world.told()),
         None => daemon.stop(),
     }
-    let lines: Vec<String> =
-        fs::read_to_string(&trace).unwrap().lines().map(str::to_owned).collect();
+    let lines = whole_calls(&fs::read_to_string(&trace).unwrap());
     let has_failed = lines.iter().any(|line| line.contains("INJECTED"));
     let log = world.log();
     let is_told = ["Input/output error", "disk I/O error"].iter().any(|said| log.contains(said));
@@ -50,6 +50,35 @@ fn run_with(call: &str, number: usize) -> Option<Vec<String>> {
     assert_eq!(world.names("failed"), ["bad.json", "bad.json.error.json"], "{call} {number}");
     assert_eq!(accepted(&world), 15, "{call} {number}: {}", world.told());
     has_failed.then_some(lines)
+}
+
+/// The calls of a trace, each on one line where it ended: of one that another thread's came between
+/// strace tells in two lines, and only the first of them has its arguments.
+fn whole_calls(trace: &str) -> Vec<String> {
+    let (mut begun, mut calls) = (HashMap::new(), Vec::new());
+    for line in trace.lines() {
+        let (thread, call) = line.split_once(' ').unwrap();
+        let call = call.trim_start();
+        if let Some(head) = call.strip_suffix(" <unfinished ...>") {
+            begun.insert(thread, head);
+        } else if let Some((_, tail)) =
+            call.split_once(" resumed>").filter(|_| call.starts_with("<..."))
+        {
+            // one that was begun before strace came has no head
+            let head = begun.remove(thread).unwrap_or_default();
+            calls.push(format!("{thread} {head}{tail}"));
+        } else {
+            calls.push(format!("{thread} {call}"));
+        }
+    }
+    calls
+}
+
+#[test]
+fn a_call_that_others_came_between_is_one_line() {
+    let trace = "1  fsync(3</a> <unfinished ...>\n2 openat(4) = 5\n\
+                 1  <... fsync resumed>) = -1 EIO (INJECTED)\n";
+    assert_eq!(whole_calls(trace), ["2 openat(4) = 5", "1 fsync(3</a>) = -1 EIO (INJECTED)"]);
 }
 
 /// After a sync of the log that failed, the next thing to be synced of it was written again as a
