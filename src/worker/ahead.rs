@@ -25,13 +25,14 @@ use crate::store::{Scout, Store};
 /// How many messages may wait for the writer: three for a file of one chunk.
 const WAITING: usize = 3 * 64;
 
-/// From how many bytes of text on a chunk is large, and how many of those may wait. Together they
-/// bound the memory, however large the files are: small ones are many, and take little.
+/// From how many bytes of text on a chunk is large, and how many of those may wait: what the writer
+/// has to do while the scout looks at many, and room for what is read while the writer syncs.
+/// Together they bound the memory, however large the files are: small ones are many, and take little.
 const LARGE_BYTES: usize = 32 << 10;
-const LARGE_WAITING: usize = 4;
+const LARGE_WAITING: usize = 16;
 
 /// How many used chunks are kept, to be filled again.
-const SPARE: usize = 24;
+const SPARE: usize = 40;
 
 /// How many files of one chunk, or how many bytes of text, are read before the first of them is
 /// synced, whose bytes are on their way to the disk meanwhile: enough to save most of the waiting,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use rusqlite::{Connection, params};
 
 use super::filter::Filter;
-use super::run::{Facts, Found, LEAST_PARTS, New, Run, UNFINISHED, least_in, packed};
+use super::run::{self, Facts, Found, LEAST_PARTS, New, Run, UNFINISHED, least_in, packed};
 use super::slot_of;
 
 /// How many ids a part has on average: 8 bytes each, and seldom more than a page of 4 KiB.
@@ -83,9 +83,7 @@ impl Build {
         connection
             .prepare_cached("UPDATE ledger_runs SET level = ?2 WHERE run = ?1")?
             .execute(params![run, new.level])?;
-        connection
-            .prepare_cached("INSERT INTO ledger_filters (run, bits) VALUES (?1, ?2)")?
-            .execute(params![run, self.filter.bytes()])?;
+        run::put_filter(connection, run, &self.filter)?;
         Ok(Run { facts: self.facts, filter: self.filter })
     }
 }

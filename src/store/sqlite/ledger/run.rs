@@ -5,7 +5,8 @@
 //! an id are 8 bytes: the lower 40 of the 48 bits, and its place from the first entry of the run on.
 //! What an id is compared by in the end stands in its entry.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::blob::ZeroBlob;
+use rusqlite::{Connection, MAIN_DB, Row, params};
 
 use super::filter::Filter;
 use super::{SHORT_BITS, slot_of};
@@ -175,15 +176,26 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
     Ok(runs)
 }
 
-/// The filter of a run.
+/// The filter of a run. It is read in place: a query would have a second copy of it made.
 pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Filter> {
-    connection.prepare_cached("SELECT bits FROM ledger_filters WHERE run = ?1")?.query_row(
-        params![run],
-        |row| {
-            let bytes = row.get_ref(0)?.as_blob()?;
-            Filter::from_bytes(bytes).ok_or_else(|| crate::store::sqlite::codec::Damaged.into())
-        },
-    )
+    let bits = connection.blob_open(MAIN_DB, "ledger_filters", "bits", run as i64, true)?;
+    let mut bytes = vec![0; bits.len()];
+    bits.read_at_exact(&mut bytes, 0)?;
+    Filter::from_bytes(bytes).ok_or_else(|| crate::store::sqlite::codec::Damaged.into())
+}
+
+/// Keeps the filter of a run. It is written in place, for the same reason.
+pub(super) fn put_filter(
+    connection: &Connection,
+    run: u64,
+    filter: &Filter,
+) -> rusqlite::Result<()> {
+    let bytes = filter.bytes();
+    connection
+        .prepare_cached("INSERT INTO ledger_filters (run, bits) VALUES (?1, ?2)")?
+        .execute(params![run, ZeroBlob(bytes.len() as i32)])?;
+    let mut bits = connection.blob_open(MAIN_DB, "ledger_filters", "bits", run as i64, false)?;
+    bits.write_all_at(bytes, 0)
 }
 
 /// Takes a run away, not its entries.
