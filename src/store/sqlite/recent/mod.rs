@@ -6,9 +6,10 @@
 
 mod row;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use foldhash::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::engine::Changes;
