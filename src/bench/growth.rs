@@ -19,6 +19,9 @@ const FIRST_EVENTS: u64 = 1_000_000;
 /// those behind it: merges in the store fall on some rounds and not on others.
 const EVENTS_MEASURED: u64 = 10_000_000;
 
+/// From how many stores the first figure is taken. All others rest on it, and one round is short.
+const FIRST_STORES: usize = 3;
+
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
@@ -37,7 +40,8 @@ pub struct Point {
     pub ids: u64,
     /// How many events came in one run of the daemon before it, at most.
     pub round_events: u64,
-    /// Over how many of the last rounds the next figures are the mean.
+    /// Over how many of the last rounds the next figures are the mean; at the first point, over the
+    /// first round of how many stores.
     pub rounds_measured: usize,
     /// One round, with the start and the end of the daemon.
     pub round_seconds: f64,
@@ -65,21 +69,25 @@ struct Grower<'p> {
 }
 
 pub(super) fn run(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Growth, Error> {
-    let mut grower = Grower {
-        plan,
-        generator: Generator::new(plan.workload()),
-        bed: Bed::make(&folder.join("spool"))?,
-        staging: folder.join("files"),
-        files: 0,
-    };
+    let schedule = schedule(plan.events, plan.batch_size);
+    let mut first: Vec<(u64, Usage)> = Vec::new();
+    for store in 1..FIRST_STORES {
+        let spool = folder.join(format!("spool-{store}"));
+        let events = schedule[0].0;
+        first.push((events, Grower::begin(plan, folder, &spool)?.round(events, watch)?));
+        fs::remove_dir_all(&spool).map_err(|error| at(&spool, &error))?;
+    }
+    let mut grower = Grower::begin(plan, folder, &folder.join("spool"))?;
     let mut reached: Vec<Point> = Vec::new();
     let mut rounds: Vec<(u64, Usage)> = Vec::new();
-    for (point, round) in schedule(plan.events, plan.batch_size) {
+    for (point, round) in schedule {
         while grower.generator.events() < point {
             let events = round.min(point - grower.generator.events());
             rounds.push((events, grower.round(events, watch)?));
         }
-        reached.push(grower.point(round, &rounds, watch)?);
+        first.extend(rounds.first().filter(|_| reached.is_empty()));
+        let last = if reached.is_empty() { &first } else { measured(&rounds) };
+        reached.push(grower.point(round, last, watch)?);
     }
     let cost = |point: Option<&Point>| point.map_or(f64::NAN, |point| point.nanoseconds_per_event);
     let cost_ratio = cost(reached.last()) / cost(reached.first());
@@ -114,7 +122,18 @@ fn measured(rounds: &[(u64, Usage)]) -> &[(u64, Usage)] {
     &rounds[rounds.len() - many..]
 }
 
-impl Grower<'_> {
+impl<'p> Grower<'p> {
+    /// A store without an id, and the stream from its beginning.
+    fn begin(plan: &'p Plan, folder: &Path, spool: &Path) -> Result<Grower<'p>, Error> {
+        Ok(Grower {
+            plan,
+            generator: Generator::new(plan.workload()),
+            bed: Bed::make(spool)?,
+            staging: folder.join("files"),
+            files: 0,
+        })
+    }
+
     /// Writes files with the next events, lets the daemon take them, and removes them.
     fn round(&mut self, events: u64, watch: &mut Watch<'_>) -> Result<Usage, Error> {
         let (from, all) = (self.generator.events(), self.plan.events);
@@ -136,11 +155,11 @@ impl Grower<'_> {
         Ok(usage)
     }
 
-    /// Measures where it has come to: by the rounds behind it, and by one more file.
+    /// Measures where it has come to: by these rounds behind it, and by one more file.
     fn point(
         &mut self,
         round_events: u64,
-        rounds: &[(u64, Usage)],
+        last: &[(u64, Usage)],
         watch: &mut Watch<'_>,
     ) -> Result<Point, Error> {
         let (events, expected) = (self.generator.events(), self.generator.state());
@@ -148,7 +167,6 @@ impl Grower<'_> {
         let store_bytes = self.bed.store_bytes()?;
         let restart = self.round(self.plan.batch_size, watch)?;
         self.bed.check(&self.generator.state(), &format!("{events} events"))?;
-        let last = measured(rounds);
         let sum =
             |figure: fn(&Usage) -> f64| last.iter().map(|(_, usage)| figure(usage)).sum::<f64>();
         let seconds = sum(|usage| usage.seconds);
