@@ -131,6 +131,22 @@ pub fn all_counted(world: &World, files: &[Dropped]) -> Result<(), String> {
     totals.differs(&model(NEVER_LATE_MS, files.iter())).map_or(Ok(()), |text| Err(told(text)))
 }
 
+/// Whether no event was taken a second time, where nothing was sent twice and no process was killed:
+/// what becomes of a commit of unknown fate is asked after, it is not simply made again.
+///
+/// # Errors
+/// What must not be.
+pub fn none_repeated(world: &World) -> Result<(), String> {
+    let sum = "SELECT coalesce(sum(duplicate), 0) FROM batches";
+    let repeats = Connection::open(world.spool().join("windowflow.db"))
+        .and_then(|store| store.query_row(sum, [], |row| row.get::<_, i64>(0)));
+    match repeats {
+        Ok(0) => Ok(()),
+        Ok(repeats) => Err(format!("{repeats} events were taken twice\n{}", world.log())),
+        Err(error) => Err(format!("the store: {error}")),
+    }
+}
+
 fn find_in(
     path: &Path,
     folder: &'static str,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::deliveries::{Dropped, NEVER_LATE_MS, WINDOW_MS, in_any_order};
 use crate::dice::Dice;
 use crate::mounted::{self, Mounted, show, stage};
-use crate::outcome::all_counted;
+use crate::outcome::{all_counted, none_repeated};
 use crate::row::{Figures, Row, Scale, Trial, Tried, Unable};
 use crate::world::{Daemon, World};
 
@@ -117,6 +117,7 @@ impl Full {
         }
         daemon.stop();
         all_counted(world, &self.files)?;
+        none_repeated(world)?;
         Ok(if is_struck { Tried::Struck } else { Tried::Missed })
     }
 
