@@ -132,9 +132,9 @@ impl Code {
     /// What an operator can do.
     pub fn advice(self) -> &'static str {
         match self {
-            Code::FilterDiffers => {
-                "it is made of the rest of the store: stop the daemon, then `windowflow verify \
-                 --repair`"
+            Code::FilterDiffers | Code::RunDiffers | Code::RunDamaged | Code::EntryInNoRun => {
+                "it is made of what came with the ids: stop the daemon, then `windowflow verify \
+                 --repair`, which makes it anew where that is sound"
             }
             Code::LostCommit => {
                 "stop the daemon, then `windowflow verify --repair`, which takes the file in again \

@@ -10,6 +10,16 @@ fn event(id: &str, timestamp_ms: i64) -> String {
 }
 
 #[test]
+fn the_readme_says_of_each_code_what_it_is() {
+    let readme = include_str!("../../../README.md");
+    let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `")).collect();
+    for code in windowflow::store::checkup::Code::ALL {
+        let name = format!("`{}`", code.name());
+        assert!(rows.iter().any(|row| row.contains(&name)), "{name}");
+    }
+}
+
+#[test]
 fn it_ends_with_a_code_that_a_script_can_use() {
     let world = World::new();
     let none = world.run(&["verify"]).exits(66);
