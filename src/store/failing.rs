@@ -70,15 +70,16 @@ struct Plan {
     // something is in and not durable
     unsynced: Cell<bool>,
     fail_at: usize,
+    failing_calls: usize,
     failure: Failure,
 }
 
 impl Plan {
-    /// Counts a call; whether it is the one to fail.
+    /// Counts a call; whether it is one to fail.
     fn is_due(&self) -> bool {
         let call = self.calls.get();
         self.calls.set(call + 1);
-        call == self.fail_at
+        call.checked_sub(self.fail_at).is_some_and(|since| since < self.failing_calls)
     }
 
     fn pass(&self) -> Result<(), Error> {
@@ -97,13 +98,20 @@ impl<S: Store> FailingStore<S> {
     /// The call with that number fails, counted from 0 over `begin`, `record_refusal`, `prune`,
     /// `sync` when there is something to do, and all that batches are asked. A number that is never reached lets all pass.
     pub fn new(inner: S, fail_at: usize, failure: Failure) -> FailingStore<S> {
-        let plan = Plan { calls: Cell::new(0), unsynced: Cell::new(false), fail_at, failure };
+        let (calls, unsynced) = (Cell::new(0), Cell::new(false));
+        let plan = Plan { calls, unsynced, fail_at, failing_calls: 1, failure };
         FailingStore { inner, plan, lose: |_| {}, refusals: Vec::new(), known: Vec::new() }
     }
 
     /// The same, with what loses all that is not durable.
     pub fn losing(self, lose: fn(&mut S)) -> FailingStore<S> {
         FailingStore { lose, ..self }
+    }
+
+    /// The same, which fails at so many calls in a row.
+    pub fn for_calls(mut self, failing_calls: usize) -> FailingStore<S> {
+        self.plan.failing_calls = failing_calls;
+        self
     }
 
     /// How many calls there were.

@@ -106,6 +106,7 @@ impl Worker {
             }
         };
         let resumed = self.unfinished.remove(&entry).filter(|was| was.seen.is(&opened));
+        let is_resumed = resumed.is_some();
         let (delivery, fate) = match resumed {
             Some(was) => (was.delivery, was.fate),
             None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
@@ -123,10 +124,17 @@ impl Worker {
         };
         let so_far = match fate {
             Fate::Unknown => {
-                let file = File { entry: &entry, opened: &opened, delivery: &delivery };
+                let (entry, opened, delivery) = (&entry, &*opened, &delivery);
+                let file = File { entry, opened, delivery, may_be_in: is_resumed };
                 self.ingest(&file, mode, Some(ahead.feed()), pace)
             }
-            Fate::Refusing(refused) => self.record(refused),
+            Fate::Refusing(refused) => {
+                let recorded = self.record(refused.clone());
+                if recorded.is_err() {
+                    self.keep(&entry, &opened, delivery.clone(), Fate::Refusing(refused));
+                }
+                recorded
+            }
             known @ (Fate::Committed(_) | Fate::Refused(_)) => Ok(known),
         };
         Taken { entry, opened: Some(opened), delivery: Some(delivery), so_far }
@@ -154,7 +162,7 @@ impl Worker {
         mut fed: Option<Fed<'_, '_>>,
         pace: &mut dyn Pace,
     ) -> Result<Fate, Verdict> {
-        let File { entry, opened, delivery } = *file;
+        let File { entry, opened, delivery, may_be_in } = *file;
         let limits = self.limits.clone();
         let ingest = Ingest { delivery, limits, mode, now_ms: Clock::System.now_ms() };
         let mut asked = 0;
@@ -199,7 +207,7 @@ impl Worker {
             Err(ingest::Error::Store(error)) => Err(Verdict::Trouble(Trouble::from(&error))),
         };
         // it may be in, whatever came in the way of asking after it
-        if fate.is_err() && (is_unknown || asked > 0) {
+        if fate.is_err() && (may_be_in || is_unknown || asked > 0) {
             self.keep(entry, opened, delivery.clone(), Fate::Unknown);
         }
         fate
@@ -272,7 +280,7 @@ impl Worker {
                     else {
                         continue;
                     };
-                    let file = File { entry, opened, delivery };
+                    let file = File { entry, opened, delivery, may_be_in: true };
                     self.ingest(&file, Mode::Group, None, pace)
                 }
                 _ => continue,
@@ -383,4 +391,6 @@ struct File<'a> {
     entry: &'a Entry,
     opened: &'a Opened,
     delivery: &'a Delivery,
+    /// A commit of it has been tried, and nobody knows what became of that.
+    may_be_in: bool,
 }

@@ -98,15 +98,20 @@ struct World {
 
 impl World {
     fn new(fail_at: usize, failure: Failure) -> World {
-        World::failing_twice((fail_at, failure), (usize::MAX, Failure::Io))
+        World::failing_twice((fail_at, failure), (usize::MAX, Failure::Io), 1)
     }
 
-    /// The second failure is counted in calls that the first one lets pass.
-    fn failing_twice(first: (usize, Failure), second: (usize, Failure)) -> World {
+    /// The second failure is counted in calls that the first one lets pass, and is one of so many of
+    /// these in a row.
+    fn failing_twice(
+        first: (usize, Failure),
+        second: (usize, Failure),
+        failing_calls: usize,
+    ) -> World {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         let memory = MemoryStore::new(Settings::new(1000, 0).unwrap(), Clock::Fixed(1000));
-        let store = FailingStore::new(memory, second.0, second.1);
+        let store = FailingStore::new(memory, second.0, second.1).for_calls(failing_calls);
         let store = FailingStore::new(store, first.0, first.1)
             .losing(|store| store.inner_mut().lose_unsynced());
         let durable = Arc::default();
@@ -254,15 +259,16 @@ fn a_second_fault_while_the_store_is_asked_counts_nothing_twice() {
     let (_, calls) = *whole.durable.lock().unwrap();
     for lost in [Failure::LostBefore, Failure::LostAfter] {
         for first in 0..calls {
-            for second in first..(first + 8).min(calls + 8) {
-                let mut world = World::failing_twice((first, lost), (second, Failure::Full));
-                let case = format!("{lost:?} at call {first}, then full at {second}");
+            for (second, many) in (first..first + 8).flat_map(|at| [1, 5].map(|many| (at, many))) {
+                let second_failure = (second, Failure::Full);
+                let mut world = World::failing_twice((first, lost), second_failure, many);
+                let case = format!("{lost:?} at call {first}, then full at {many} from {second}");
                 let mut rounds = 0;
                 while !world.names(world.spool.inbox()).is_empty() {
                     world.drain(&mut Steady);
                     world.check(&case);
                     rounds += 1;
-                    assert!(rounds < 6, "{case}");
+                    assert!(rounds < 10, "{case}");
                 }
                 world.check_end(&case);
                 assert!(world.worker.unfinished.is_empty(), "{case}");
