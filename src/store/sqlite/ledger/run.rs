@@ -6,10 +6,11 @@
 //! What an id is compared by in the end stands in its entry.
 
 use rusqlite::blob::ZeroBlob;
-use rusqlite::{Connection, MAIN_DB, Row, params};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, Row, params};
 
 use super::filter::Filter;
 use super::{SHORT_BITS, slot_of};
+use crate::store::sqlite::codec::Damaged;
 
 /// The fewest parts: the upper bits that are not kept are known from the number of the part.
 pub(super) const LEAST_PARTS: u64 = 1 << (SHORT_BITS - LOW_BITS);
@@ -178,10 +179,15 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
 
 /// The filter of a run. It is read in place: a query would have a second copy of it made.
 pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Filter> {
-    let bits = connection.blob_open(MAIN_DB, "ledger_filters", "bits", run as i64, true)?;
+    let bits = connection.blob_open(MAIN_DB, "ledger_filters", "bits", run as i64, true);
+    let bits = bits.map_err(|error| match error.sqlite_error_code() {
+        // there is none, or it is a number
+        Some(ErrorCode::Unknown) => Damaged.into(),
+        _ => error,
+    })?;
     let mut bytes = vec![0; bits.len()];
     bits.read_at_exact(&mut bytes, 0)?;
-    Filter::from_bytes(bytes).ok_or_else(|| crate::store::sqlite::codec::Damaged.into())
+    Filter::from_bytes(bytes).ok_or_else(|| Damaged.into())
 }
 
 /// Keeps the filter of a run. It is written in place, for the same reason.
@@ -214,6 +220,21 @@ pub(super) fn remove(connection: &Connection, facts: &Facts) -> rusqlite::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_is_not_there_or_is_none_is_damage_not_a_fault_of_the_disk() {
+        let store = Connection::open_in_memory().unwrap();
+        let table = "CREATE TABLE ledger_filters (run INTEGER PRIMARY KEY, bits BLOB);
+                     INSERT INTO ledger_filters VALUES (1, 7), (2, NULL), (3, x'00')";
+        store.execute_batch(table).unwrap();
+        for run in 1..5 {
+            let error = filter(&store, run).unwrap_err();
+            assert!(error.sqlite_error().is_none(), "{run}: {error}");
+        }
+        let whole = Filter::for_ids(100);
+        put_filter(&store, 5, &whole).unwrap();
+        assert_eq!(filter(&store, 5).unwrap(), whole);
+    }
 
     #[test]
     fn a_part_begins_where_the_one_before_ends() {
