@@ -43,6 +43,8 @@ pub(super) struct Round {
     stuck: Option<Trouble>,
     // files wait until this process has lived for a while
     calming: bool,
+    // there is more to be seen in the inbox than the last look has shown
+    must_look: bool,
     quiet: Quiet,
     // how the time since the last look was spent
     spent: Spent,
@@ -85,6 +87,7 @@ impl Round {
             known_odd: HashSet::new(),
             stuck: None,
             calming: false,
+            must_look: false,
             quiet: Quiet::default(),
             spent: Spent::AtWork(Duration::ZERO),
             looked: Instant::now(),
@@ -144,8 +147,8 @@ impl Round {
                     continue;
                 }
             };
-            if took > 0 {
-                self.unsuspected = true;
+            self.unsuspected |= took > 0;
+            if took > 0 || self.must_look {
                 self.spent = Spent::AtWork(self.looked.elapsed());
                 continue;
             }
@@ -200,6 +203,7 @@ impl Round {
 
     fn scan(&mut self) -> Result<Scan, Trouble> {
         self.obey();
+        self.must_look = false;
         let spool = &self.drain.spool;
         let scan = match self.scanner.scan(spool, Instant::now(), SystemTime::now()) {
             Ok(scan) => scan,
@@ -282,6 +286,7 @@ impl Round {
                 self.unwatched_since = Some(Instant::now());
             }
         }
+        self.must_look = true;
         true
     }
 

@@ -207,6 +207,7 @@ impl Round {
                 drop(state);
                 log::debug!("{entry} is not complete yet: back in line");
                 self.scanner.put_back(entry, Instant::now());
+                self.must_look = true;
                 return Ok(0);
             }
             Verdict::Gone => return Ok(0),

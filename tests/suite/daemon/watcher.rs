@@ -95,6 +95,24 @@ fn case_004_a_file_that_comes_just_before_the_watch_is_found_by_the_scan_after_i
     daemon.stop();
 }
 
+/// What is put back is looked at again without a hint, and a hint that comes while it is read counts.
+#[test]
+fn what_ends_too_early_is_refused_after_the_settle_time_and_holds_up_nobody() {
+    let world = World::with_store(1000, 0);
+    let daemon = quick_with(&world, &[NEVER_RESCAN]);
+    for n in 0..20 {
+        world.drop_in(format!("{n:02}-empty.json"), if n % 2 == 0 { "" } else { "[{" });
+        world.drop_in(format!("{n:02}-good.json"), one(&n.to_string()));
+        world.eventually("one is in, the other refused", || {
+            world.names("done").len() == n + 1 && world.names("failed").len() == 2 * (n + 1)
+        });
+    }
+    daemon.stop();
+    world.drop_in("x-empty.json", "");
+    world.run(&["run", "--once"]).exits(65);
+    assert_eq!(world.names("inbox"), Vec::<String>::new(), "{}", world.told());
+}
+
 #[test]
 fn case_005_what_came_while_it_was_not_running_is_taken_in_order() {
     let world = World::with_store(1000, 0);
