@@ -113,10 +113,20 @@ pub(super) fn has_small_blocks(path: &Path) -> bool {
     rustix::fs::statvfs(folder_of(path)).is_ok_and(|seen| seen.f_frsize < page_bytes)
 }
 
-/// Whether the index of the log is there with all its blocks, as it is while others use the store.
+/// Whether the index of the log is there with all its blocks, for certain, as it can be while others
+/// use the store.
 pub(super) fn has_whole_index(path: &Path) -> bool {
     let seen = std::fs::metadata(with_ending(path, "-shm"));
-    seen.is_ok_and(|seen| seen.len() >= INDEX_BYTES && seen.blocks() * 512 >= seen.len())
+    let block = rustix::fs::statvfs(folder_of(path)).map_or(u64::MAX, |seen| seen.f_frsize);
+    seen.is_ok_and(|seen| seen.len() >= INDEX_BYTES && is_whole(seen.len(), seen.blocks(), block))
+}
+
+/// Whether a file of so many bytes has no hole, by how many sectors of 512 bytes it takes: among them
+/// are the blocks that say where the others lie, in the place of which one may be missing. It cannot
+/// be opened to look: to close it again would take away SQLite's locks on it.
+fn is_whole(bytes: u64, sectors: u64, block_bytes: u64) -> bool {
+    let map_blocks = 1 + bytes / block_bytes.saturating_mul(64);
+    sectors * 512 >= bytes.saturating_add(map_blocks.saturating_mul(block_bytes))
 }
 
 /// Refuses to open a store where the index of its log may find no room. `alone`: what there is of
@@ -157,6 +167,17 @@ mod tests {
         assert_eq!(network_name(0x6969), Some("NFS"));
         assert_eq!(network_name(0xff53_4d42_u32 as i32 as i64 as u32), Some("CIFS"));
         assert_eq!(network_name(0x6573_5546), Some("FUSE"));
+    }
+
+    #[test]
+    fn an_index_is_whole_only_where_none_of_its_blocks_can_be_missing() {
+        assert!(is_whole(32768, 66, 1024));
+        // 31 blocks, and one that says where they are: seen on ext4
+        assert!(!is_whole(32768, 64, 1024));
+        assert!(!is_whole(32768, 2, 1024));
+        assert!(!is_whole(131_072, 258, 1024));
+        assert!(is_whole(131_072, 262, 1024));
+        assert!(!is_whole(32768, u64::MAX / 512, u64::MAX));
     }
 
     #[test]
