@@ -41,6 +41,9 @@ pub(crate) struct Where {
     /// The spool: the folder with inbox/, done/, failed/ and reports/
     #[arg(long, global = true, value_name = "DIR", env = "WINDOWFLOW_SPOOL")]
     pub(crate) spool: Option<PathBuf>,
+    /// The spool was typed, and the store was not: a variable names it.
+    #[arg(skip)]
+    pub(crate) db_by_variable_only: bool,
     /// A configuration file (TOML); what is typed here wins over it
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -23,8 +23,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::act;
 use crate::archive::Archive;
@@ -75,7 +76,7 @@ impl From<io::Error> for Failure {
 
 /// Runs the command line and says how the process is to end.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match Args::try_parse_from(arguments) {
+    let args = match parse(arguments) {
         Ok(args) => args,
         Err(mut error) => {
             let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
@@ -99,6 +100,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
+    let matches = Args::command().try_get_matches_from(arguments)?;
+    let args = Args::from_arg_matches(&matches);
+    let mut args = args.map_err(|error| error.format(&mut Args::command()))?;
+    let by = |name| matches.value_source(name);
+    args.at.db_by_variable_only =
+        by("db") == Some(ValueSource::EnvVariable) && by("spool") == Some(ValueSource::CommandLine);
+    Ok(args)
 }
 
 /// Escapes what was given where the error repeats it, line ends included.
@@ -179,7 +190,10 @@ impl Where {
     /// The store: named, or in the configuration, or in the spool.
     fn db(&self) -> Result<PathBuf, Failure> {
         if let Some(db) = &self.db {
-            return Ok(db.clone());
+            return match (&self.spool, self.db_by_variable_only) {
+                (Some(spool), true) => own_or(spool, db),
+                _ => Ok(db.clone()),
+            };
         }
         let config = self.config()?;
         if let Some(db) = config.as_ref().and_then(|config| config.db.clone()) {
@@ -228,6 +242,26 @@ fn store_of(spool: &Path) -> PathBuf {
     let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
     let db = state.and_then(|state| name::parsed(&state.db)).filter(|db| !db.is_empty());
     db.map_or(here, |db| PathBuf::from(OsString::from_vec(db)))
+}
+
+/// The store that a variable names for a spool that was typed; refused when the spool has one of its
+/// own. The variable may be left over from other work, and files would go into the wrong store.
+fn own_or(spool: &Path, db: &Path) -> Result<PathBuf, Failure> {
+    let own = store_of(spool);
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if !own.exists() || real(&own) == real(db) {
+        return Ok(db.to_owned());
+    }
+    Err(Failure::new(
+        Exit::Usage,
+        format!(
+            "WINDOWFLOW_DB names the store {}, but the spool {} has its own, {}: unset \
+             WINDOWFLOW_DB, or say with --db PATH which one is meant",
+            db.display(),
+            spool.display(),
+            own.display()
+        ),
+    ))
 }
 
 fn options(config: &Config) -> Options {

@@ -22,7 +22,8 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     start_log(config.daemon.log.to_level_filter());
     let spool = at.spool()?;
     refuse_missing(&spool)?;
-    let db = at.db.clone().or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
+    let named = at.db.is_some().then(|| at.db()).transpose()?;
+    let db = named.or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
     // published for others, who may be somewhere else
     let db = std::path::absolute(&db).unwrap_or(db);
     if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {

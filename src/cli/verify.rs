@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::args::{Verify as Arguments, Where};
-use super::{Exit, Failure, results};
+use super::{Exit, Failure, results, store_in};
 use crate::report::{grouped, utc};
 use crate::spool::Spool;
 use crate::spool::lock::{Lock, LockError};
 use crate::spool::name::shown;
+use crate::store::checkup::Finding;
 use crate::verify::{self, Repair, Verified, Verify};
 
 pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
@@ -27,12 +28,12 @@ pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     let mut out = results();
     let name = shown(db.as_os_str().as_encoded_bytes());
     match at.json {
-        true => print_json(&name, &verified, repaired.as_ref(), &mut out)?,
+        true => print_json(at, &name, &verified, repaired.as_ref(), &mut out)?,
         false => {
             if let Some(repaired) = &repaired {
                 print_repair(&name, repaired, &mut out)?;
             }
-            print(&name, &verified, &mut out)?;
+            print(at, &name, &verified, &mut out)?;
         }
     }
     out.flush()?;
@@ -52,6 +53,26 @@ fn mend(verify: &Verify<'_>, spool: &Spool) -> Result<(Option<Repair>, Verified)
     let found = verify.run()?;
     let (repaired, verified) = verify::repair(verify, spool, found)?;
     Ok((Some(repaired), verified))
+}
+
+/// What to do about a finding, with its commands as they are to be typed here.
+fn advice(at: &Where, finding: &Finding) -> String {
+    let mut place = String::new();
+    let own = at.spool.as_deref().map(store_in);
+    let db = at.db.as_ref().filter(|db| own.as_ref() != Some(db));
+    for (option, path) in [("config", at.config.as_ref()), ("spool", at.spool.as_ref()), ("db", db)]
+    {
+        if let Some(path) = path {
+            let path = shown(path.as_os_str().as_encoded_bytes());
+            let path = if path.contains(' ') { format!("'{path}'") } else { path.to_string() };
+            place.push_str(&format!(" --{option} {path}"));
+        }
+    }
+    let file = finding.what.strip_prefix("failed/").unwrap_or("FILE");
+    finding
+        .advice
+        .replace("`windowflow verify --repair`", &format!("`windowflow verify --repair{place}`"))
+        .replace("`windowflow retry`", &format!("`windowflow retry {file}{place}`"))
 }
 
 fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()> {
@@ -80,7 +101,9 @@ fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()
     if !repair.left.is_empty() {
         writeln!(
             out,
-            "what was left can be mended by a new store only, from a backup or from done/:\n  \
+            "where the store is a restored backup, put what is in done/ only back into the inbox, \
+             in the order of the daemon's log (README, 'Backup'); else what was left can be mended \
+             by a new store only, from a backup or from done/:\n  \
              windowflow backup {db}.damaged --db {db}     # keep what there is\n  \
              windowflow init --spool NEW --window-ms ... --lateness-ms ...  # its settings\n  \
              then put the files of done/ into NEW/inbox in the order in which they came first (the \
@@ -93,6 +116,7 @@ fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()
 }
 
 fn print_json(
+    at: &Where,
     db: &str,
     verified: &Verified,
     repair: Option<&Repair>,
@@ -104,12 +128,17 @@ fn print_json(
         figures.map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let by_code: Map<String, Value> =
         checkup.by_code().map(|(code, count)| (code.name().to_owned(), json!(count))).collect();
+    let findings = checkup.findings().iter().map(|finding| {
+        let mut told = json!(finding);
+        told["do"] = advice(at, finding).into();
+        told
+    });
     let mut answer = json!({
         "format": 1,
         "db": db,
         "last_batch": verified.state.map(|(batch, _)| batch),
         "watermark_ms": verified.state.map(|(_, watermark_ms)| watermark_ms),
-        "findings": checkup.findings(),
+        "findings": findings.collect::<Vec<_>>(),
         "findings_in_all": checkup.total(),
         "findings_by_code": by_code,
         "checked": checked,
@@ -132,7 +161,7 @@ fn print_json(
     writeln!(out, "{answer}")
 }
 
-fn print(db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
+fn print(at: &Where, db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
     let checkup = &verified.checkup;
     match verified.state {
         Some((batch, watermark_ms)) => {
@@ -157,7 +186,7 @@ fn print(db: &str, verified: &Verified, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n{}: {}", finding.code, finding.what)?;
         writeln!(out, "  expected  {}", finding.expected)?;
         writeln!(out, "  found     {}", finding.found)?;
-        writeln!(out, "  do        {}", finding.advice)?;
+        writeln!(out, "  do        {}", advice(at, finding))?;
     }
     let more = all - checkup.findings().len() as u64;
     if more > 0 {

@@ -63,6 +63,17 @@ impl Verify<'_> {
             }
             Err(error) => return Err(error),
         };
+        match self.look(&snapshot, &mut all) {
+            Err(Error::Corrupt(text)) => {
+                let (what, expected) = ("the store", "rows that can be read");
+                all.checkup.found(Code::StoreUnreadable, what, expected, text);
+            }
+            looked => looked?,
+        }
+        Ok(all)
+    }
+
+    fn look(&self, snapshot: &SqliteSnapshot, all: &mut Verified) -> Result<(), Error> {
         if snapshot.is_older()? {
             return Err(Error::NewerSchema(format!(
                 "{0}: was written by an older windowflow, and this one looks through stores of its \
@@ -73,20 +84,21 @@ impl Verify<'_> {
             )));
         }
         let checkup = &mut all.checkup;
-        snapshot.check_file(checkup)?;
-        let is_ledger_read = snapshot.check_ledger(checkup)?;
-        snapshot.check_sums(checkup)?;
-        self.make_sums(&snapshot, checkup)?;
+        readable(snapshot.check_file(checkup), "the file", checkup)?;
+        let ledger = readable(snapshot.check_ledger(checkup), "ids", checkup)?;
+        let is_ledger_read = ledger.unwrap_or_default();
+        readable(snapshot.check_sums(checkup), "the sums of the store", checkup)?;
+        readable(self.make_sums(snapshot, checkup), "windows", checkup)?;
         let head = snapshot.last_number().and_then(|last| Ok((last, snapshot.summary()?)));
         let Some((last, summary)) = readable(head, "the figures of the store", checkup)? else {
-            return Ok(all);
+            return Ok(());
         };
         all.state = Some((last, summary.watermark_ms));
         match self.spool {
-            Some(spool) => self.against_files(&snapshot, spool, last, is_ledger_read, &mut all)?,
+            Some(spool) => self.against_files(snapshot, spool, last, is_ledger_read, all)?,
             None => checkup.not_checked("files in done/ and failed/: no spool was named (--spool)"),
         }
-        Ok(all)
+        Ok(())
     }
 
     fn make_sums(&self, snapshot: &SqliteSnapshot, checkup: &mut Checkup) -> Result<(), Error> {

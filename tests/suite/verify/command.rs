@@ -20,6 +20,52 @@ fn the_readme_says_of_each_code_what_it_is() {
 }
 
 #[test]
+fn what_to_do_can_be_typed_as_it_is_printed() {
+    let world = World::new();
+    world.init(1000, 0, &[]);
+    world.drop_in("bad.json", "{");
+    world.drain().exits(65);
+    fs::remove_file(world.spool().join("failed/bad.json.error.json")).unwrap();
+    let spool = world.spool().to_str().unwrap().to_owned();
+    let json = world.run(&["verify", "--json", "--spool", &spool]).exits(65).json();
+    let told = json["findings"][0]["do"].as_str().unwrap();
+    let (_, command) = told.split_once("`windowflow ").unwrap();
+    let (command, _) = command.split_once('`').unwrap();
+    assert!(command.starts_with("retry bad.json --spool "), "{command}");
+    world.run(&command.split(' ').collect::<Vec<_>>()).ok();
+    assert_eq!(world.names("inbox"), ["bad.json"]);
+}
+
+#[test]
+fn a_variable_that_is_left_over_does_not_bring_files_into_another_store() {
+    let (one, other) = (World::new(), World::new());
+    one.init(1000, 0, &[]);
+    other.init(1000, 0, &[]);
+    fs::create_dir_all(other.spool().join("done")).unwrap();
+    fs::write(other.spool().join("done/lost.json"), event("a", 1500)).unwrap();
+    let spool = other.spool();
+    let run = |arguments: &[&str], db: &std::path::Path| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windowflow"));
+        command.args(arguments).arg("--spool").arg(&spool);
+        let ran = command.env("WINDOWFLOW_DB", db).env_remove("WINDOWFLOW_SPOOL").output().unwrap();
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    for arguments in [&["verify", "--repair"][..], &["run", "--once"], &["report"]] {
+        let (code, told) = run(arguments, &one.db());
+        assert_eq!(code, Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("unset WINDOWFLOW_DB"), "{told}");
+    }
+    // the same by another name is no contradiction, nor is a spool without a store
+    let link = one.root().join("link.db");
+    std::os::unix::fs::symlink(other.db(), &link).unwrap();
+    assert_eq!(run(&["report"], &link).0, Some(0));
+    let bare = World::new();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windowflow"));
+    command.arg("report").arg("--spool").arg(bare.spool()).env("WINDOWFLOW_DB", one.db());
+    assert_eq!(command.output().unwrap().status.code(), Some(0));
+}
+
+#[test]
 fn it_ends_with_a_code_that_a_script_can_use() {
     let world = World::new();
     let none = world.run(&["verify"]).exits(66);
