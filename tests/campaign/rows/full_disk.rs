@@ -2,7 +2,8 @@
 //!
 //! The judge can see: a daemon that takes a full disk for a lasting fault leaves the inbox as it is
 //! (3 of 8); one that opens the store where the index of the log has no room is ended by the kernel
-//! (with blocks of 1 KiB, of which 9 to 14 are free: each time). Neither ever says what is wrong.
+//! (with blocks of 1 KiB, of which 9 to 14 are free: each time). Neither ever says what is wrong. One
+//! that takes an index with a hole for whole is ended when it is asked for a report.
 
 use std::fs;
 use std::io::Write as _;
@@ -103,6 +104,15 @@ impl Full {
         if is_struck && world.run(&["status"]).code != Some(75) {
             return Err("status does not end with 75".to_owned());
         }
+        if is_struck {
+            // each opens the store anew
+            daemon.signal("USR1");
+            if let Some(command) =
+                ["report", "late"].iter().find(|it| world.run(&[it]).code.is_none())
+            {
+                return Err(format!("the kernel ended `{command}`"));
+            }
+        }
         let known = |name: &String| self.files.iter().any(|it| it.name == *name && !it.is_good);
         let failed = world.names("failed");
         let data = failed.iter().filter(|name| !name.ends_with(".error.json"));
@@ -111,6 +121,8 @@ impl Full {
         }
         fs::remove_file(self.filler()).unwrap();
         world.until_drained();
+        // a report that was not written stands as a fault until one is
+        daemon.signal("USR1");
         world.eventually("the fault is over", || fault(world).is_empty());
         if !daemon.runs() {
             return Err(format!("it has ended: {}", world.told()));
