@@ -1,5 +1,6 @@
 //! `verify`: whether what the store says is still right, and mending what can be mended.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
@@ -64,15 +65,23 @@ fn advice(at: &Where, finding: &Finding) -> String {
     {
         if let Some(path) = path {
             let path = shown(path.as_os_str().as_encoded_bytes());
-            let path = if path.contains(' ') { format!("'{path}'") } else { path.to_string() };
-            place.push_str(&format!(" --{option} {path}"));
+            place.push_str(&format!(" --{option} {}", word(&path)));
         }
     }
-    let file = finding.what.strip_prefix("failed/").unwrap_or("FILE");
+    let file = word(finding.what.strip_prefix("failed/").unwrap_or("FILE"));
     finding
         .advice
         .replace("`windowflow verify --repair`", &format!("`windowflow verify --repair{place}`"))
         .replace("`windowflow retry`", &format!("`windowflow retry {file}{place}`"))
+}
+
+/// What a shell takes for this one word.
+fn word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
+    match text.chars().all(is_plain) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', "'\\''"))),
+    }
 }
 
 fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()> {
@@ -193,4 +202,16 @@ fn print(at: &Where, db: &str, verified: &Verified, out: &mut dyn Write) -> io::
         writeln!(out, "\nand {} more", grouped(more))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_for_a_shell() {
+        assert_eq!(word("spool/a-1.json"), "spool/a-1.json");
+        assert_eq!(word("my spool"), "'my spool'");
+        assert_eq!(word("it's; rm"), "'it'\\''s; rm'");
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! The judge can see: a daemon that takes a full disk for a lasting fault leaves the inbox as it is
 //! (3 of 8); one that opens the store where the index of the log has no room is ended by the kernel
-//! (with blocks of 1 KiB, of which 9 to 14 are free: each time). Neither ever says what is wrong. One
-//! that takes an index with a hole for whole is ended when it is asked for a report.
+//! (with blocks of 1 KiB, of which 9 to 14 are free: each time). Neither ever says what is wrong. It
+//! does not see one that takes an index with a hole for whole (0 of 372): such a hole does not come
+//! about here; the test of that guard is in the store.
 
 use std::fs;
 use std::io::Write as _;
