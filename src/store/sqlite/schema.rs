@@ -16,10 +16,11 @@ use super::{head, ledger};
 pub(super) const APPLICATION_ID: i32 = 0x5746_6c6f;
 
 /// The step at place n leads from version n to version n + 1.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("schema/0001.sql"),
     include_str!("schema/0002.sql"),
     include_str!("schema/0003.sql"),
+    include_str!("schema/0004.sql"),
 ];
 
 /// The version that this program writes.

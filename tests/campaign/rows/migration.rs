@@ -31,7 +31,7 @@ pub const ROW: Row = Row {
 };
 
 /// The versions of which a store was kept, but for the present one.
-const VERSIONS: [i64; 2] = [1, 2];
+const VERSIONS: [i64; 3] = [1, 2, 3];
 
 /// What is done with a call.
 const KILL: &str = "signal=KILL";
