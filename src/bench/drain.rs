@@ -34,10 +34,28 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// The most that was resident.
     pub peak_memory_bytes: u64,
-    /// What it caused to be written to the disk (`write_bytes` of /proc/PID/io).
+    /// What it caused to be written to the disk (`write_bytes` of /proc/self/io).
     pub disk_write_bytes: u64,
-    /// What it handed to the kernel to write (`wchar`).
+    /// What it handed to the kernel to write (`wchar` of /proc/self/io).
     pub write_call_bytes: u64,
+}
+
+/// What this process and its children that have ended have written. The account of a process that
+/// has ended is readable by root only, but the kernel adds it to that of its parent, which waited
+/// for it.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    disk: u64,
+    calls: u64,
+}
+
+impl Written {
+    fn so_far() -> Result<Written, Error> {
+        let path = Path::new("/proc/self/io");
+        let io = fs::read_to_string(path).map_err(|error| at(path, &error))?;
+        let number = |label| number_after(&io, label).unwrap_or(0);
+        Ok(Written { disk: number("\nwrite_bytes:"), calls: number("wchar:") })
+    }
 }
 
 /// A spool with a store, made afresh.
@@ -86,9 +104,16 @@ impl Bed {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        let before = Written::so_far()?;
         let begun = Instant::now();
         let child = command.spawn().map_err(failed)?;
         let (usage, status) = watched(child, begun, go_on)?;
+        let written = Written::so_far()?;
+        let usage = Usage {
+            disk_write_bytes: written.disk.saturating_sub(before.disk),
+            write_call_bytes: written.calls.saturating_sub(before.calls),
+            ..usage
+        };
         match status.success() {
             true => Ok(usage),
             false => {
@@ -132,8 +157,8 @@ pub(super) fn settle(folder: &Path) -> Result<(), Error> {
     rustix::fs::syncfs(&opened).map_err(|error| at(folder, &error.into()))
 }
 
-/// Waits for the process, looking at its memory meanwhile. It is asked to stop when that is asked
-/// for here.
+/// Waits for the process, looking at its memory meanwhile; what it wrote is not known here. It is
+/// asked to stop when that is asked for here.
 fn watched(
     mut child: Child,
     begun: Instant,
@@ -172,23 +197,18 @@ fn watched(
     let _ = waiter.join();
     let failed = |error: std::io::Error| Error::Failed(format!("cannot wait for it: {error}"));
     let took = took.map_err(|error| failed(error.into()))?;
-    let account = |name: &str| {
-        let path = proc.join(name);
-        fs::read_to_string(&path).map_err(|error| at(&path, &error))
-    };
-    let (io, stat) = (account("io"), account("stat"));
+    let path = proc.join("stat");
+    let stat = fs::read_to_string(&path).map_err(|error| at(&path, &error));
     let status = child.wait().map_err(failed)?;
     // a terminal tells the daemon at the same moment, and it may have been faster to obey
     if stopped || go_on().is_break() {
         return Err(Error::Stopped);
     }
-    let (io, stat) = (io?, stat?);
     let usage = Usage {
         seconds: took.as_secs_f64(),
-        cpu_seconds: cpu_seconds(&stat),
+        cpu_seconds: cpu_seconds(&stat?),
         peak_memory_bytes,
-        disk_write_bytes: number_after(&io, "\nwrite_bytes:").unwrap_or(0),
-        write_call_bytes: number_after(&io, "wchar:").unwrap_or(0),
+        ..Usage::default()
     };
     Ok((usage, status))
 }

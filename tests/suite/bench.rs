@@ -2,6 +2,7 @@
 //! How fast it was is nobody's business here.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
@@ -13,6 +14,8 @@ use crate::world::World;
 fn bench(world: &World, args: &[&str]) -> Value {
     let temp = world.root().join("temp");
     fs::create_dir_all(&temp).unwrap();
+    // whoever runs the command
+    fs::set_permissions(&temp, fs::Permissions::from_mode(0o1777)).unwrap();
     let mut all = vec!["bench", "--json", "--dir", temp.to_str().unwrap()];
     all.extend(args);
     let ran = world.run(&all).ok();
@@ -64,6 +67,16 @@ fn it_prints_what_is_documented_and_the_counts_add_up() {
     assert!(outcome["median"]["ingest_files_per_second"].is_number());
     assert!(outcome["baseline"].as_array().unwrap().is_empty());
     assert!(outcome["comparison"].is_null() && outcome["growth"].is_null());
+}
+
+/// The kernel tells root only what a process that has ended has written.
+#[test]
+fn case_142_an_ordinary_user_can_measure() {
+    let args = ["--events", "200", "--batch-size", "50", "--runs", "1"];
+    let outcome = bench(&World::unprivileged(), &args);
+    for part in ["ingest", "replay"] {
+        assert_positive(&outcome["samples"][0][part], &RATES);
+    }
 }
 
 #[test]

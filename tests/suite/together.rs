@@ -208,16 +208,24 @@ fn case_055_064_reports_and_backups_during_ingest_see_whole_batches() {
     /// What the README promises, and a batch.
     const MOST_LOG_BYTES: u64 = (64 << 20) + (8 << 20);
     let (world, mut model) = unhurried();
-    let files = 25 * rounds();
-    for number in 0..files {
-        let events = balanced(&format!("f{number}"), PAIRS as i64);
-        world.drop_in(format!("{number:04}.ndjson"), ndjson(&events));
-        model.ingest("default", &events, 0).unwrap();
-    }
+    let mut number = 0;
+    let mut drop_more = |model: &mut Model| {
+        for _ in 0..25 * rounds() {
+            let events = balanced(&format!("f{number}"), PAIRS as i64);
+            world.drop_in(format!("{number:04}.ndjson"), ndjson(&events));
+            model.ingest("default", &events, 0).unwrap();
+            number += 1;
+        }
+    };
+    drop_more(&mut model);
     let daemon = world.daemon();
     let (mut reports, mut seen, mut most_log_bytes) = (0, Vec::new(), 0);
     let log = world.spool().join("windowflow.db-wal");
-    while !world.names("inbox").is_empty() {
+    // on a machine where a report takes longer than the files do, more of them have to come
+    while reports < 5 || !world.names("inbox").is_empty() {
+        if world.names("inbox").is_empty() {
+            drop_more(&mut model);
+        }
         let report = world.report();
         assert_balanced(&report, PAIRS, &|| world.told());
         seen.push(report["totals"]["batches"].as_u64().unwrap());
@@ -233,7 +241,6 @@ fn case_055_064_reports_and_backups_during_ingest_see_whole_batches() {
         reports += 1;
     }
     daemon.stop();
-    assert!(reports >= 5, "only {reports} reports were taken");
     assert!(seen.is_sorted(), "a later report knew less: {seen:?}");
     assert!(most_log_bytes <= MOST_LOG_BYTES, "the log grew to {most_log_bytes} bytes");
     assert_whole(&world.db());
@@ -249,25 +256,32 @@ fn assert_whole(db: &Path) {
 
 /// Case 64: a report from inside the daemon must not drop the locks that its batch holds.
 #[test]
-fn case_064_a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
+fn case_064_143_a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
+    // how many reports fit into a batch depends on the machine: a larger batch has room for more
+    let sizes = (0..8).map(|doubled| (60_000 << doubled) * rounds() as i64);
+    let tried: Vec<usize> = sizes.map(reports_within_a_batch).take_while(|n| *n < 3).collect();
+    assert!(tried.len() < 8, "never three reports within a batch: {tried:?}");
+}
+
+/// How many reports were taken while a batch of that many pairs of events was open.
+fn reports_within_a_batch(pairs: i64) -> usize {
     let (world, mut model) = unhurried();
     let daemon = world.daemon();
-    let events = balanced("large", 60_000 * rounds() as i64);
+    let events = balanced("large", pairs);
     world.drop_in("large.ndjson", ndjson(&events));
     let latest = world.spool().join("reports/latest.json");
     let shm = world.spool().join("windowflow.db-shm");
-    world.eventually("the batch holds the lock", || holds_lock(&shm, "WRITE", daemon.pid()));
+    let is_done = || !world.names("done").is_empty();
+    world.eventually("the batch holds the lock", || {
+        is_done() || holds_lock(&shm, "WRITE", daemon.pid())
+    });
     let mut dumps = 0;
-    let mut dump = || {
+    loop {
         let before = fs::metadata(&latest).map(|meta| meta.ino()).ok();
         daemon.signal("USR1");
         world.eventually("the report is there", || {
             fs::metadata(&latest).map(|meta| meta.ino()).ok() != before
         });
-        dumps += 1;
-    };
-    loop {
-        dump();
         // that a connection has the file open at all: without it another process that ends would
         // take itself for the last one, and remove the log
         assert!(holds_lock(&world.db(), "READ", daemon.pid()), "{}", world.told());
@@ -277,14 +291,15 @@ fn case_064_a_report_in_the_middle_of_a_batch_leaves_the_locks_alone() {
             break;
         }
         assert!(held, "the lock was dropped during the batch\n{}", world.told());
+        dumps += 1;
     }
     world.until_drained();
     daemon.stop();
-    assert!(dumps >= 3, "only {dumps} reports during the batch");
     assert_whole(&world.db());
     // only now: while this takes its time the batch would end unseen
     model.ingest("default", &events, 0).unwrap();
     assert_report(&world.report(), &model, &|| world.told());
+    dumps
 }
 
 /// Whether that process holds a lock of that kind on that file, as the kernel tells it.
