@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::Row;
+use crate::row::{Row, Scale};
 
 /// How many failures of a row are told in full.
 const MAX_TOLD: usize = 5;
@@ -80,7 +80,7 @@ impl Board {
     }
 
     /// The table, and the failures behind it.
-    pub fn show(&self, rows: &[&Row], soak: bool) -> String {
+    pub fn show(&self, rows: &[&Row], scale: Scale) -> String {
         let mut text = format!(
             "\nseed {}\n{:>3}  {:>9}  {:>9}  {:>10}  {:>7}  fault (promise)\n",
             self.seed, "row", "tried", "struck", "violations", "seconds"
@@ -101,12 +101,16 @@ impl Board {
                 text.push_str(&format!("     {said}\n"));
             }
         }
-        let soak = if soak { " --soak" } else { "" };
+        let scale = match scale {
+            Scale::Smoke => " --smoke",
+            Scale::Full => "",
+            Scale::Soak => " --soak",
+        };
         for (row, score) in shown() {
             for (n, what) in score.violations.iter().take(MAX_TOLD) {
                 let (number, seed) = (row.number, self.seed);
                 text.push_str(&format!(
-                    "\nrow {number}, attempt {n}: {what}\n  again: cargo campaign{soak} --row \
+                    "\nrow {number}, attempt {n}: {what}\n  again: cargo campaign{scale} --row \
                      {number} --seed {seed} --from {n} --count 1\n"
                 ));
             }

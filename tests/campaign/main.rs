@@ -1,7 +1,7 @@
 //! The fault campaign: every fault that the promises are to outlive, tried and counted.
 //!
-//! `cargo test` runs it with small figures; `cargo campaign` with those of a soak. It ends with one
-//! table: faults tried, violations, and the seeds that bring a failure back.
+//! `cargo campaign --smoke` takes some minutes, `cargo campaign` hours, `cargo campaign --soak` a
+//! night. It ends with one table: faults tried, violations, and the seeds that bring a failure back.
 
 #![expect(
     clippy::unwrap_used,

@@ -14,8 +14,11 @@ pub struct Plan {
     /// Only rows with these numbers.
     #[arg(long, value_delimiter = ',', value_name = "N,N")]
     pub row: Vec<u32>,
-    /// The figures of a soak instead of those of `cargo test`.
+    /// A few minutes for the whole table, as at the gate.
     #[arg(long)]
+    pub smoke: bool,
+    /// As much as a night has room for.
+    #[arg(long, conflicts_with = "smoke")]
     pub soak: bool,
     /// Decides what is drawn; without one, the time does. Printed in any case.
     #[arg(long, value_name = "N")]
@@ -53,7 +56,11 @@ pub fn read() -> Result<Plan, String> {
 impl Plan {
     /// How large it may become.
     pub fn scale(&self) -> Scale {
-        if self.soak { Scale::Soak } else { Scale::Quick }
+        match (self.smoke, self.soak) {
+            (true, _) => Scale::Smoke,
+            (false, true) => Scale::Soak,
+            (false, false) => Scale::Full,
+        }
     }
 
     /// How long a row may take; without end when nothing was said.

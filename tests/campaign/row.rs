@@ -10,7 +10,7 @@ pub struct Row {
     pub fault: &'static str,
     /// What has to hold all the same.
     pub promise: &'static str,
-    /// How many attempts are made with `cargo test`, and in a soak.
+    /// How many attempts are made at each scale.
     pub figures: Figures,
     /// How many attempts may run at once.
     pub lanes: usize,
@@ -21,18 +21,22 @@ pub struct Row {
 /// How many attempts: fewer where the trial itself knows fewer, or the time is up. An attempt may
 /// hold many faults.
 pub struct Figures {
-    /// With `cargo test`: the whole table has to end within minutes.
-    pub quick: u64,
-    /// In a soak.
+    /// At the gate: the whole table has to end within minutes.
+    pub smoke: u64,
+    /// Before a change of what the promises rest on is called done: within hours.
+    pub full: u64,
+    /// In a soak, which lasts a night.
     pub soak: u64,
 }
 
 /// How large it may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// As part of `cargo test`.
-    Quick,
-    /// For hours.
+    /// At the gate, within minutes.
+    Smoke,
+    /// Whole, within hours.
+    Full,
+    /// For a night.
     Soak,
 }
 

@@ -14,8 +14,12 @@ use crate::rows::ROWS;
 /// How many attempts are made between two notes of how far it came.
 const ATTEMPTS_A_NOTE: u64 = 200;
 
-/// How long a row may take as part of `cargo test`, however slow the machine.
-const QUICK_LIMIT: Duration = Duration::from_secs(90);
+/// How long the whole table may take as a smoke test, however slow the machine: a row that has used
+/// its share says how far it came. An attempt that has begun is ended.
+const SMOKE_LIMIT: Duration = Duration::from_secs(330);
+
+/// How many shares of the time that is left a row may use: most rows need less than theirs.
+const SHARES: u32 = 3;
 
 /// Runs what is planned; whether nothing was violated, and nothing left out that should not be.
 ///
@@ -37,11 +41,14 @@ pub fn all(plan: &Plan) -> Result<bool, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         board.seed = plan.seed.unwrap_or(now.as_secs());
     }
-    for row in &rows {
+    let begun = Instant::now();
+    for (at, row) in rows.iter().enumerate() {
         say(&format!("row {}: {}\n", row.number, row.fault));
-        one(plan, row, &mut board)?;
+        let share = smoke_share(begun.elapsed(), rows.len() - at);
+        let limit = plan.limit().or((plan.scale() == Scale::Smoke).then_some(share));
+        one(plan, row, limit, &mut board)?;
     }
-    say(&board.show(&rows, plan.soak));
+    say(&board.show(&rows, plan.scale()));
     let scores = || rows.iter().filter_map(|row| board.rows.get(&row.number));
     // a row that could have been tried and was not is a hole in the proof
     let is_whole = std::env::var_os("CI").is_none() || scores().all(|one| one.unable.is_none());
@@ -57,8 +64,16 @@ fn is_asked_for(plan: &Plan, row: &Row) -> bool {
         && plan.filter.as_ref().is_none_or(|filter| row.fault.contains(filter.as_str()))
 }
 
-/// Runs a row from where it stands to its end.
-fn one(plan: &Plan, row: &Row, board: &mut Board) -> Result<(), String> {
+/// How long the next row of a smoke test may take, of so many that are left.
+fn smoke_share(elapsed: Duration, rows_left: usize) -> Duration {
+    let left = SMOKE_LIMIT.saturating_sub(elapsed);
+    let rows = u32::try_from(rows_left).unwrap_or(u32::MAX).max(1);
+    // however late it is, each row makes its first attempts
+    (left / rows * SHARES.min(rows)).max(Duration::from_secs(1))
+}
+
+/// Runs a row from where it stands to its end, or until the time is up.
+fn one(plan: &Plan, row: &Row, limit: Option<Duration>, board: &mut Board) -> Result<(), String> {
     let mut score = board.rows.remove(&row.number).unwrap_or_default();
     score.next = score.next.max(plan.from);
     (score.unable, score.note, score.cut_short) = (None, None, None);
@@ -67,13 +82,14 @@ fn one(plan: &Plan, row: &Row, board: &mut Board) -> Result<(), String> {
         Err(why) => score.unable = Some(why.0),
         Ok(trial) => {
             let figure = match plan.scale() {
-                Scale::Quick => row.figures.quick,
+                Scale::Smoke => row.figures.smoke,
+                Scale::Full => row.figures.full,
                 Scale::Soak => row.figures.soak,
             };
             let end = plan.count.map_or(figure, |count| plan.from + count);
             let end = trial.attempts().map_or(end, |most| end.min(most));
-            let quick = (plan.scale() == Scale::Quick).then_some(QUICK_LIMIT);
-            let limit = plan.limit().or(quick);
+            // what an attempt needs was made in its own time
+            let begun = Instant::now();
             let over = || limit.is_some_and(|limit| begun.elapsed() >= limit);
             score.note = trial.note();
             while score.next < end && !over() {

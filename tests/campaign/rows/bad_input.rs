@@ -19,7 +19,7 @@ pub const ROW: Row = Row {
     fault: "bad input (200 mutants of good and bad batches an attempt)",
     promise: "refused with a place, or read as by serde_json; never a panic",
     // 140,000 and 400 million mutants
-    figures: Figures { quick: 700, soak: 2_000_000 },
+    figures: Figures { smoke: 700, full: 7_000, soak: 2_000_000 },
     lanes: 2,
     begin,
 };

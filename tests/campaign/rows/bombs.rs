@@ -13,7 +13,11 @@ pub const ROW: Row = Row {
     number: 18,
     fault: "memory: bombs, and an array on one line, under a limit of 256 MB",
     promise: "refused or taken, and never killed for memory",
-    figures: Figures { quick: BOMBS.len() as u64 + 1, soak: BOMBS.len() as u64 + 1 },
+    figures: Figures {
+        smoke: BOMBS.len() as u64 + 1,
+        full: BOMBS.len() as u64 + 1,
+        soak: BOMBS.len() as u64 + 1,
+    },
     lanes: 1,
     begin,
 };
@@ -28,11 +32,11 @@ fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
         return Err(Unable("no control group with a limit of memory can be made".to_owned()));
     }
     Ok(Box::new(match scale {
-        Scale::Quick => {
+        Scale::Smoke => {
             Bombs { reach: Reach { allowed_bytes: 64 << 20, many: 200_000 }, events: 300_000 }
         }
         // as far as the default allows, and a gigabyte
-        Scale::Soak => {
+        Scale::Full | Scale::Soak => {
             Bombs { reach: Reach { allowed_bytes: 16 << 30, many: 10_000_000 }, events: 10_000_000 }
         }
     }))

@@ -25,7 +25,7 @@ pub const ROW: Row = Row {
     number: 9,
     fault: "read-only in mid-run, block EIO",
     promise: "said, no busy loop, nothing lost, totals right",
-    figures: Figures { quick: 4, soak: 100 },
+    figures: Figures { smoke: 4, full: 100, soak: 100 },
     lanes: 2,
     begin,
 };

@@ -20,7 +20,7 @@ pub const ROW: Row = Row {
     number: 23,
     fault: "the clock steps",
     promise: "I1 to I5, nothing waits for the clock",
-    figures: Figures { quick: 4, soak: 200 },
+    figures: Figures { smoke: 4, full: 20, soak: 200 },
     lanes: 2,
     begin,
 };

@@ -16,7 +16,7 @@ pub const ROW: Row = Row {
     number: 7,
     fault: "lost write, flipped byte in the store or its log",
     promise: "found by verify, or nothing to be seen differs",
-    figures: Figures { quick: 100, soak: 20_000 },
+    figures: Figures { smoke: 100, full: 2_000, soak: 20_000 },
     lanes: 2,
     begin,
 };

@@ -19,7 +19,7 @@ pub const ROW: Row = Row {
     number: 0,
     fault: "doctored spools and stores",
     promise: "the checks of the other rows see each of them",
-    figures: Figures { quick: u64::MAX, soak: u64::MAX },
+    figures: Figures { smoke: u64::MAX, full: u64::MAX, soak: u64::MAX },
     lanes: 2,
     begin,
 };

@@ -23,7 +23,7 @@ pub const ROW: Row = Row {
     number: 4,
     fault: "calls fail for a while",
     promise: "said within 5 s, recovers by itself, I1 to I5",
-    figures: Figures { quick: 43, soak: 1500 },
+    figures: Figures { smoke: 43, full: 1500, soak: 1500 },
     lanes: 2,
     begin,
 };

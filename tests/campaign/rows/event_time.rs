@@ -16,7 +16,7 @@ pub const ROW: Row = Row {
     fault: "event time at its edges (10 histories an attempt)",
     promise: "windows, late events and watermark are the model's",
     // about 200,000 and 100 million events
-    figures: Figures { quick: 400, soak: 200_000 },
+    figures: Figures { smoke: 400, full: 4_000, soak: 200_000 },
     lanes: 2,
     begin,
 };

@@ -21,7 +21,7 @@ pub const ROW: Row = Row {
     number: 2,
     fault: "SIGKILL at random times, producer running",
     promise: "I1 to I5 after each",
-    figures: Figures { quick: 10, soak: 20_000 / KILLS },
+    figures: Figures { smoke: 10, full: 1000 / KILLS, soak: 20_000 / KILLS },
     lanes: 2,
     begin,
 };

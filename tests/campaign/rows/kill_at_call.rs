@@ -19,7 +19,7 @@ pub const ROW: Row = Row {
     number: 1,
     fault: "SIGKILL at any system call",
     promise: "I1 to I5 after the restart",
-    figures: Figures { quick: 350, soak: 10_000 },
+    figures: Figures { smoke: 350, full: u64::MAX, soak: 10_000 },
     lanes: 2,
     begin,
 };
@@ -58,9 +58,9 @@ fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
         .flat_map(|call| (1..=counted.get(*call).copied().unwrap_or(0)).map(move |n| (*call, n)))
         .collect();
     let points = spread(all);
-    let left_out = (*scale == Scale::Quick && points.len() as u64 > ROW.figures.quick).then(|| {
-        let (quick, all) = (ROW.figures.quick, points.len());
-        format!("of {all} points, rounded up, {quick}, spread evenly: all of them in a soak")
+    let left_out = (*scale == Scale::Smoke && points.len() as u64 > ROW.figures.smoke).then(|| {
+        let (some, all) = (ROW.figures.smoke, points.len());
+        format!("of {all} points, rounded up, {some}, spread evenly: all of them without --smoke")
     });
     Ok(Box::new(KillAtCall { points, left_out }))
 }

@@ -21,7 +21,7 @@ pub const ROW: Row = Row {
     number: 19,
     fault: "thousands of files",
     promise: "no handle, no thread, no memory more",
-    figures: Figures { quick: 1, soak: 10 },
+    figures: Figures { smoke: 1, full: 1, soak: 10 },
     lanes: 1,
     begin,
 };
@@ -38,7 +38,7 @@ struct Leaks {
 }
 
 fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
-    let files = if *scale == Scale::Quick { 4000 } else { 10_000 };
+    let files = if *scale == Scale::Smoke { 4000 } else { 10_000 };
     Ok(Box::new(Leaks { files }))
 }
 

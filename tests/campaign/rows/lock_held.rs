@@ -26,7 +26,7 @@ pub const ROW: Row = Row {
     number: 17,
     fault: "the store is held by another",
     promise: "waits, nothing in failed/ for it, log bound kept",
-    figures: Figures { quick: 10, soak: 50 },
+    figures: Figures { smoke: 10, full: 1000 / HOLDS, soak: 50 },
     lanes: 2,
     begin,
 };

@@ -14,7 +14,7 @@ pub const ROW: Row = Row {
     fault: "hints lost: overflow, a start, a dead watch, silent events, in turn",
     promise: "all files are taken, each once",
     // five, and two hundred of each
-    figures: Figures { quick: 20, soak: 800 },
+    figures: Figures { smoke: 20, full: 80, soak: 800 },
     lanes: 2,
     begin,
 };
@@ -29,7 +29,7 @@ struct LostHints {
 
 fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
     Ok(Box::new(LostHints {
-        burst: if *scale == Scale::Soak { 5000 } else { 300 },
+        burst: if *scale == Scale::Smoke { 300 } else { 5000 },
         has_bindfs: has_tool("bindfs", "a file system that tells of nothing"),
     }))
 }

@@ -117,8 +117,8 @@ impl LostWrites {
         let is_of = |size: u64| bytes.iter().filter(|bytes| **bytes == size).count();
         assert!(is_of(24) > 20 && is_of(4096) > is_of(24), "no log was written: {bytes:?}");
         let stride = match scale {
-            Scale::Quick => (bytes.len() as u64).div_ceil(QUICK_WRITES),
-            Scale::Soak => 1,
+            Scale::Smoke => (bytes.len() as u64).div_ceil(QUICK_WRITES),
+            Scale::Full | Scale::Soak => 1,
         };
         Ok(LostWrites { bytes, stride, right: told(&world, &world.spool()).unwrap() })
     }

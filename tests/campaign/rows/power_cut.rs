@@ -15,7 +15,7 @@ pub const ROW: Row = Row {
     number: 5,
     fault: "power cut on ext4 and xfs, ten an attempt",
     promise: "durable means durable: I1 to I4",
-    figures: Figures { quick: 6, soak: 2000 },
+    figures: Figures { smoke: 6, full: 50, soak: 2000 },
     // each has its own disk, but the script looks at how long the daemon takes
     lanes: 1,
     begin,

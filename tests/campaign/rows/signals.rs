@@ -22,7 +22,7 @@ pub const ROW: Row = Row {
     number: 20,
     fault: "signals at any time",
     promise: "SIGUSR1 is survived, SIGTERM ends it with 0",
-    figures: Figures { quick: POINTS + 1, soak: 10 * (POINTS + 1) },
+    figures: Figures { smoke: POINTS + 1, full: POINTS + 1, soak: 10 * (POINTS + 1) },
     lanes: 2,
     begin,
 };

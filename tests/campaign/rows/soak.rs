@@ -28,7 +28,7 @@ pub const ROW: Row = Row {
     number: 25,
     fault: "soak: kills and faults of all kinds, one spool",
     promise: "flat memory, log bound kept, totals equal, verify clean",
-    figures: Figures { quick: 1, soak: 8 * 60 },
+    figures: Figures { smoke: 1, full: 10, soak: 8 * 60 },
     lanes: 1,
     begin,
 };
@@ -73,7 +73,7 @@ struct Life {
 }
 
 fn begin(scale: &Scale) -> Result<Box<dyn Trial>, Unable> {
-    let seconds = if *scale == Scale::Quick { 15 } else { 60 };
+    let seconds = if *scale == Scale::Smoke { 15 } else { 60 };
     let has_strace = strace::is_here().is_ok();
     Ok(Box::new(Soak { slice: Duration::from_secs(seconds), has_strace, life: Mutex::new(None) }))
 }

@@ -37,7 +37,7 @@ pub const ROW: Row = Row {
     number: 6,
     fault: "power cut with torn, reordered, lost sectors",
     promise: "durable means durable: I1 to I4 of every state that it may leave",
-    figures: Figures { quick: 2400, soak: 1_000_000 },
+    figures: Figures { smoke: 2400, full: 20_000, soak: 1_000_000 },
     lanes: 2,
     begin,
 };

@@ -13,7 +13,7 @@ pub const ROW: Row = Row {
     number: 22,
     fault: "two daemons, stale lock",
     promise: "the second refuses, a killed one's lock is free",
-    figures: Figures { quick: 10, soak: 100 },
+    figures: Figures { smoke: 10, full: 100, soak: 100 },
     lanes: 2,
     begin,
 };
