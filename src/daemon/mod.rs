@@ -50,7 +50,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// undone.
 const UNDO_TIME: Duration = Duration::from_secs(20);
 
-/// How long a process that stops in good order waits for a report that was asked for before.
+/// How long a process that stops in good order waits at least for a report that was asked for before;
+/// the grace time where that is longer.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 
 /// What the daemon is to do.
@@ -141,6 +142,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         })
         .map_err(failed)?;
     let running = job.config.clone();
+    let report_time = REPORT_TIME.max(running.daemon.stop_grace());
     let desk = Desk {
         job,
         running,
@@ -158,7 +160,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let over = desk.serve(asked, &notes, &ended);
     if over.is_ok() {
         // the desk is gone and asks for no more: this ends when the last report is written
-        let _ = dumped.recv_timeout(REPORT_TIME);
+        let _ = dumped.recv_timeout(report_time);
         // it has said its last word; how it ends cannot matter any more
         let _ = worker.join();
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::{NEVER_RESCAN, accepted, accepted_in, many, one, quick, soaking};
+use super::{NEVER_RESCAN, accepted, accepted_in, many, one, quick, quick_with, soaking};
 use super::{skip, write_config};
 use crate::world::{Daemon, World};
 
@@ -281,7 +281,8 @@ fn a_report_that_was_asked_for_before_the_stop_is_written() {
     world.drop_in("a.json", many("a", 20_000));
     world.drain().ok();
     for round in 1..=5 {
-        let daemon = quick(&world);
+        // however slow the machine is, the report is waited for
+        let daemon = quick_with(&world, &[("daemon.stop_grace_ms", "60000")]);
         // taken up in this order, however soon one follows the other
         daemon.signal("USR1");
         daemon.stop();
