@@ -9,6 +9,7 @@ pub mod draft;
 mod folder;
 pub mod lock;
 pub mod name;
+mod probe;
 pub mod ready;
 pub mod rights;
 pub mod scan;
@@ -22,20 +23,17 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 
 use crate::event::DEFAULT_SOURCE;
 use name::shown_path;
 
 pub use folder::Kind;
-
-/// The file whose moves prove that moving works. Scans leave it alone for its leading dot.
-const PROBE: &str = ".windowflow-probe";
 
 /// One of the spool's folders, and the folder of a source in it, if that is meant.
 type Place = (PathBuf, Option<String>);
@@ -55,8 +53,8 @@ pub struct Spool {
 
 impl Spool {
     /// Makes the folders where they are missing, and proves that files can be moved from the inbox
-    /// to done and failed, and back from failed. Hold the [lock](lock::Lock) while calling it: the
-    /// probe file is always the same.
+    /// to done and failed, and back from failed. Hold the [lock](lock::Lock) while calling it: what
+    /// looks left behind by a crash is removed.
     ///
     /// # Errors
     /// When a folder cannot be made or a probe cannot be moved. A full disk, on which no probe can
@@ -66,7 +64,7 @@ impl Spool {
         for path in [&spool.inbox, &spool.done, &spool.failed, &spool.reports] {
             folder::make_all(path).map_err(|source| Error::Make { path: path.clone(), source })?;
         }
-        spool.probe()?;
+        probe::prove_moves(&spool)?;
         Ok(spool)
     }
 
@@ -109,53 +107,6 @@ impl Spool {
         &self.reports
     }
 
-    fn probe(&self) -> Result<(), Error> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |source: io::Error| Error::Probe { path, source }
-        };
-        let open = |path: &Path| folder::open(path).map_err(at(path));
-        let (inbox, done, failed) = (open(&self.inbox)?, open(&self.done)?, open(&self.failed)?);
-        let folders = [(&inbox, &self.inbox), (&done, &self.done), (&failed, &self.failed)];
-        let name = probe_name(&folders);
-        let probe = name.as_os_str();
-        for (held, path) in folders {
-            // left by a crash in the middle of this
-            remove(held, probe).map_err(at(path))?;
-        }
-        draft::remove_drafts(&failed).map_err(at(&self.failed))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        match rustix::fs::openat(&inbox, probe, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
-                let inbox = shown_path(&self.inbox);
-                log::warn!("{inbox} has no room for a probe file: whether moving works is unknown");
-                return Ok(());
-            }
-            Err(error) => return Err(at(&self.inbox)(error.into())),
-        }
-        let steps = [
-            (&inbox, &self.inbox, &failed, &self.failed),
-            (&failed, &self.failed, &inbox, &self.inbox),
-            (&inbox, &self.inbox, &done, &self.done),
-        ];
-        let mut last = (&inbox, &self.inbox);
-        let mut outcome = Ok(());
-        for (from, from_path, to, to_path) in steps {
-            if let Err(error) = folder::move_free(from.as_fd(), probe, to.as_fd(), probe) {
-                outcome = Err(match error.kind() {
-                    io::ErrorKind::CrossesDevices => {
-                        Error::OtherMount { from: from_path.clone(), to: to_path.clone() }
-                    }
-                    _ => Error::Probe { path: to_path.clone(), source: error },
-                });
-                break;
-            }
-            last = (to, to_path);
-        }
-        outcome.and(remove(last.0, probe).map_err(at(last.1)))
-    }
-
     /// Notes that names came or went in that folder, for [`shelve::sync_folders`].
     fn touch(&self, base: &Path, source: Option<&str>) {
         let folder = (base.to_owned(), source.map(str::to_owned));
@@ -171,18 +122,6 @@ impl Spool {
 pub fn names_in(base: &Path, source: Option<&str>) -> io::Result<Vec<OsString>> {
     let names = scan::list(&folder::open_source(base, source)?)?;
     Ok(names.into_iter().map(|(name, _)| name).collect())
-}
-
-/// A name for the probe that can be freed in all of these folders: a producer may have put a folder
-/// under the first, or a file of its own where it alone may remove it.
-fn probe_name(folders: &[(&OwnedFd, &PathBuf)]) -> OsString {
-    let numbered = |number: u32| match number {
-        0 => OsString::from(PROBE),
-        number => format!("{PROBE}.{number}").into(),
-    };
-    let can_be_free = |name: &OsString| folders.iter().all(|(held, _)| remove(held, name).is_ok());
-    // when none can be, the first says why
-    (0..100).map(numbered).find(can_be_free).unwrap_or_else(|| PROBE.into())
 }
 
 /// Removes a file; one that is not there is fine.

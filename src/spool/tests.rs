@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::folder::Facts;
+use super::probe::PROBE;
 use super::*;
 
 /// Says to go on for an ordinary user. For root, whom no permission stops, it runs the test of that
@@ -93,8 +94,10 @@ fn opening_makes_the_folders_and_leaves_no_probe() {
     assert_eq!(names(&dir.path().join("spool")), ["done", "failed", "inbox", "reports"]);
     fs::write(spool.inbox().join("a.json"), "[]").unwrap();
     // left by a crash at each step of the probing
-    for folder in [spool.inbox(), spool.done(), spool.failed()] {
-        fs::write(folder.join(PROBE), "").unwrap();
+    let left = format!("{PROBE}-0123456789abcdef0123456789abcdef");
+    for (folder, name) in [(spool.inbox(), &*left), (spool.done(), PROBE), (spool.failed(), PROBE)]
+    {
+        fs::write(folder.join(name), "").unwrap();
     }
     fs::set_permissions(spool.inbox(), fs::Permissions::from_mode(0o1730)).unwrap();
     let again = Spool::open(spool.root()).unwrap();
@@ -174,15 +177,21 @@ fn entries_are_shown_safely_and_read_back() {
     assert_eq!(Entry::new(Some("g"), "a").path_in(Path::new("/s")), Path::new("/s/g/a"));
 }
 
-/// A producer may put anything under the name of the probe: a start is not refused for it. Has
-/// failed for a probe with one name only.
+/// A producer may put anything under any name that a probe could have: a start is not refused for
+/// it, and its files are left alone. Has failed for a probe with a hundred names to choose from.
 #[test]
-fn what_stands_under_the_name_of_the_probe_is_no_hindrance() {
+fn case_120_no_name_that_a_producer_takes_keeps_the_spool_from_being_opened() {
     let (dir, spool) = new_spool();
-    for (folder, name) in [(spool.inbox(), PROBE), (spool.done(), ".windowflow-probe.1")] {
-        std::fs::create_dir(folder.join(name)).unwrap();
+    fs::create_dir(spool.inbox().join(PROBE)).unwrap();
+    for number in 1..=200 {
+        fs::create_dir(spool.inbox().join(format!("{PROBE}.{number}"))).unwrap();
     }
+    fs::write(spool.inbox().join(format!("{PROBE}-full")), "[]").unwrap();
+    symlink(PROBE, spool.inbox().join(format!("{PROBE}-link"))).unwrap();
+    fs::create_dir(spool.done().join(PROBE)).unwrap();
+    let before = names(spool.inbox());
     Spool::open(&dir.path().join("spool")).unwrap();
-    assert_eq!(names(spool.inbox()), [PROBE]);
-    assert_eq!(names(spool.done()), [".windowflow-probe.1"]);
+    assert_eq!(names(spool.inbox()), before);
+    assert_eq!(names(spool.done()), [PROBE]);
+    assert!(names(spool.failed()).is_empty());
 }
