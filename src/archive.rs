@@ -1,10 +1,11 @@
 //! Files in done/, found again by their receipt: by name, then by hash. One that cannot be found so
 //! is said to be gone or changed, never guessed. Nothing is changed here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek};
+use std::mem;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -60,16 +61,43 @@ pub struct Found {
 pub struct Archive {
     done: Option<PathBuf>,
     limits: Limits,
-    // by folder of the source: the files that have a number behind that name
-    numbered: HashMap<Option<String>, HashMap<Vec<u8>, Vec<OsString>>>,
+    // by folder of the source, listed once
+    numbered: HashMap<Option<String>, Numbered>,
+    // of files that were once found to be another than that of a receipt of their name
     hashes: HashMap<PathBuf, String>,
+    #[cfg(test)]
+    opened: u64,
+}
+
+/// The files in one folder that have a number behind their name, by the name without it.
+type Numbered = HashMap<Vec<u8>, Group>;
+
+/// The files that have the same name but for the number behind it. Each is looked at and hashed at
+/// most once, however many receipts have that name.
+#[derive(Debug, Default)]
+struct Group {
+    // in the order of the numbers; not looked at yet
+    names: Vec<OsString>,
+    // by size in bytes; not hashed yet
+    sized: HashMap<u64, VecDeque<OsString>>,
+    hashed: HashMap<String, VecDeque<OsString>>,
+    // something that is no regular file has such a name
+    has_odd: bool,
 }
 
 impl Archive {
     /// That folder; none where no spool is known: nothing is found then. `limits` are those under
     /// which its files are read again.
     pub fn new(done: Option<PathBuf>, limits: Limits) -> Archive {
-        Archive { done, limits, numbered: HashMap::new(), hashes: HashMap::new() }
+        let (numbered, hashes) = (HashMap::new(), HashMap::new());
+        Archive {
+            done,
+            limits,
+            numbered,
+            hashes,
+            #[cfg(test)]
+            opened: 0,
+        }
     }
 
     /// The file of that receipt: of its name, or of its name with a number behind it, and of its
@@ -86,8 +114,9 @@ impl Archive {
         if let Some(found) = self.try_entry(&done, &entry, sha256, receipt.bytes, &mut lost) {
             return Ok(found);
         }
-        for other in self.others(&done, &entry) {
-            if let Some(found) = self.try_entry(&done, &other, sha256, receipt.bytes, &mut lost) {
+        for stem in stems(entry.name.as_bytes()) {
+            let found = self.try_group(&done, &entry, stem, sha256, receipt.bytes, &mut lost);
+            if let Some(found) = found {
                 return Ok(found);
             }
         }
@@ -131,11 +160,9 @@ impl Archive {
         bytes: Option<u64>,
         lost: &mut Lost,
     ) -> Option<Found> {
-        match self.hash(done, entry, bytes) {
-            Ok(Some((hash, file))) if hash == sha256 => {
-                return Some(Found { path: entry.path_in(done), file });
-            }
-            Ok(_) => *lost = Lost::Differs,
+        match self.hash(done, entry, sha256, bytes) {
+            Ok(Some(file)) => return Some(Found { path: entry.path_in(done), file }),
+            Ok(None) => *lost = Lost::Differs,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) if *lost == Lost::Gone => *lost = Lost::Unreadable,
             Err(_) => {}
@@ -143,46 +170,140 @@ impl Archive {
         None
     }
 
-    /// The hash of a regular file and the file itself, at its beginning; none when its size tells
-    /// already that it is another.
+    /// The file, at its beginning, when it has that size and hash; none when it is another.
     fn hash(
         &mut self,
         done: &Path,
         entry: &Entry,
+        sha256: &str,
         bytes: Option<u64>,
-    ) -> io::Result<Option<(String, File)>> {
-        let mut file = open(done, entry)?;
+    ) -> io::Result<Option<File>> {
+        let mut file = self.open(done, entry)?;
         let path = entry.path_in(done);
         if bytes.is_some_and(|bytes| file.metadata().is_ok_and(|meta| meta.len() != bytes)) {
             return Ok(None);
         }
         if let Some(hash) = self.hashes.get(&path) {
-            return Ok(Some((hash.clone(), file)));
+            return Ok((hash == sha256).then_some(file));
         }
-        let mut hasher = Sha256::new();
-        io::copy(&mut file, &mut hasher)?;
-        file.rewind()?;
-        let hash = format!("{:x}", hasher.finalize());
-        self.hashes.insert(path, hash.clone());
-        Ok(Some((hash, file)))
+        let hash = hash_of(&mut file)?;
+        if hash == sha256 {
+            return Ok(Some(file));
+        }
+        self.hashes.insert(path, hash);
+        Ok(None)
     }
 
-    /// The files that stand under that name with a number behind it. A folder is listed once.
-    fn others(&mut self, done: &Path, entry: &Entry) -> Vec<Entry> {
-        let by_name = self
-            .numbered
-            .entry(entry.folder.clone())
-            .or_insert_with(|| numbered(done, entry.folder.as_deref()).unwrap_or_default());
-        let name = entry.name.as_bytes();
-        let least = match name.len() {
-            LONG_NAME_BYTES.. => name.len() - MAX_SUFFIX_BYTES,
-            whole => whole,
-        };
-        let stems = (least..=name.len()).rev().map(|bytes| &name[..bytes]);
-        let names = stems.filter_map(|stem| by_name.get(stem)).flatten();
-        let at = |name: &OsString| Entry { folder: entry.folder.clone(), name: name.clone() };
-        names.map(at).collect()
+    /// The same among the files that have a number behind that stem.
+    fn try_group(
+        &mut self,
+        done: &Path,
+        entry: &Entry,
+        stem: &[u8],
+        sha256: &str,
+        bytes: Option<u64>,
+        lost: &mut Lost,
+    ) -> Option<Found> {
+        let folder = &entry.folder;
+        let list = || numbered(done, folder.as_deref()).unwrap_or_default();
+        let numbered = self.numbered.entry(folder.clone()).or_insert_with(list);
+        // taken out, since each file is opened by `self`
+        let mut group = numbered.remove(stem)?;
+        group.look(done, folder.as_deref());
+        let found = self.find_in(&mut group, done, folder.as_deref(), sha256, bytes);
+        let (is_empty, has_odd) = (group.is_empty(), group.has_odd);
+        self.numbered.entry(folder.clone()).or_default().insert(stem.to_vec(), group);
+        match *lost {
+            _ if !is_empty => *lost = Lost::Differs,
+            Lost::Gone if has_odd => *lost = Lost::Unreadable,
+            _ => {}
+        }
+        found
     }
+
+    fn find_in(
+        &mut self,
+        group: &mut Group,
+        done: &Path,
+        folder: Option<&str>,
+        sha256: &str,
+        bytes: Option<u64>,
+    ) -> Option<Found> {
+        let Group { sized, hashed, has_odd, .. } = group;
+        while let Some(name) = hashed.get(sha256).and_then(VecDeque::front) {
+            let entry = Entry::new(folder, name);
+            if let Ok(file) = self.open(done, &entry) {
+                return Some(Found { path: entry.path_in(done), file });
+            }
+            // it was removed since
+            hashed.get_mut(sha256).and_then(VecDeque::pop_front);
+        }
+        for (_, names) in sized.iter_mut().filter(|(size, _)| bytes.is_none_or(|b| b == **size)) {
+            while let Some(name) = names.pop_front() {
+                let entry = Entry::new(folder, &name);
+                let hash = self.open(done, &entry).and_then(|mut file| {
+                    let hash = hash_of(&mut file)?;
+                    Ok((hash, file))
+                });
+                match hash {
+                    Ok((hash, file)) => {
+                        let is_it = hash == sha256;
+                        hashed.entry(hash).or_default().push_back(name);
+                        if is_it {
+                            return Some(Found { path: entry.path_in(done), file });
+                        }
+                    }
+                    Err(error) => *has_odd |= error.kind() != io::ErrorKind::NotFound,
+                }
+            }
+        }
+        None
+    }
+
+    fn open(&mut self, done: &Path, entry: &Entry) -> io::Result<File> {
+        #[cfg(test)]
+        {
+            self.opened += 1;
+        }
+        open(done, entry)
+    }
+}
+
+impl Group {
+    /// Sorts the files by size, so that only those are hashed that can be meant.
+    fn look(&mut self, done: &Path, folder: Option<&str>) {
+        for name in mem::take(&mut self.names) {
+            let path = Entry::new(folder, &name).path_in(done);
+            match fs::symlink_metadata(path) {
+                Ok(meta) if meta.is_file() => {
+                    self.sized.entry(meta.len()).or_default().push_back(name);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                _ => self.has_odd = true,
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sized.values().chain(self.hashed.values()).all(VecDeque::is_empty)
+    }
+}
+
+/// The hash of a file that is at its beginning, and is so again after that.
+fn hash_of(file: &mut File) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(file, &mut hasher)?;
+    file.rewind()?;
+    Ok(format!("{:x}", hasher.finalize()))
+}
+
+/// What can stand before the number of a file of that name: a long one may have been cut.
+fn stems(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let least = match name.len() {
+        LONG_NAME_BYTES.. => name.len() - MAX_SUFFIX_BYTES,
+        whole => whole,
+    };
+    (least..=name.len()).rev().map(|bytes| &name[..bytes])
 }
 
 /// Opens a regular file; never a link, and never waiting for a pipe.
@@ -198,19 +319,20 @@ pub fn open(folder: &Path, entry: &Entry) -> io::Result<File> {
 }
 
 /// The names in a folder that end in a dot and a number, by what stands before that.
-fn numbered(done: &Path, source: Option<&str>) -> io::Result<HashMap<Vec<u8>, Vec<OsString>>> {
-    let mut by_name: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
+fn numbered(done: &Path, source: Option<&str>) -> io::Result<Numbered> {
+    let mut by_stem = Numbered::new();
     for name in spool::names_in(done, source)? {
         let name = name.into_vec();
         let dot = name.iter().rposition(|byte| *byte == b'.');
         if let Some(dot) = dot.filter(|dot| is_number(&name[dot + 1..])) {
-            by_name.entry(name[..dot].to_vec()).or_default().push(OsString::from_vec(name));
+            let group = by_stem.entry(name[..dot].to_vec()).or_default();
+            group.names.push(OsString::from_vec(name));
         }
     }
-    for names in by_name.values_mut() {
-        names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    for group in by_stem.values_mut() {
+        group.names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
     }
-    Ok(by_name)
+    Ok(by_stem)
 }
 
 fn is_number(text: &[u8]) -> bool {
@@ -282,5 +404,38 @@ mod tests {
         assert_eq!(find("link.json", "one"), Err(Lost::Unreadable), "links are never followed");
         let mut nowhere = Archive::new(None, Limits::default());
         assert_eq!(nowhere.find(&receipt("a.json", "one")).unwrap_err(), Lost::Gone);
+    }
+
+    /// One name that comes again and again: each file is opened a few times in all, and not once for
+    /// each receipt. Has failed for each receipt that tried every number from the start.
+    #[test]
+    fn case_146_a_name_that_was_taken_a_thousand_times_is_found_in_as_many_steps() {
+        const FILES: u64 = 1000;
+        let done = tempfile::tempdir().unwrap();
+        let content = |number: u64| format!("{number:04}");
+        let name = |number: u64| match number {
+            0 => "data.json".to_owned(),
+            number => format!("data.json.{number}"),
+        };
+        for number in 0..FILES {
+            fs::write(done.path().join(name(number)), content(number)).unwrap();
+        }
+        let mut archive = Archive::new(Some(done.path().to_owned()), Limits::default());
+        for number in (0..FILES).chain((0..FILES).rev()) {
+            let found = archive.find(&receipt("data.json", &content(number))).unwrap();
+            assert_eq!(found.path, done.path().join(name(number)));
+            assert_eq!(text(found), content(number));
+        }
+        assert!(archive.opened <= 5 * FILES, "{} files opened", archive.opened);
+        // of two with the same content the next is found when one is removed
+        fs::write(done.path().join("data.json.1000"), content(7)).unwrap();
+        let mut archive = Archive::new(Some(done.path().to_owned()), Limits::default());
+        for left in [7, 1000] {
+            let found = archive.find(&receipt("data.json", &content(7))).unwrap();
+            assert_eq!(found.path, done.path().join(name(left)));
+            fs::remove_file(found.path).unwrap();
+        }
+        let gone = archive.find(&receipt("data.json", &content(7)));
+        assert_eq!(gone.unwrap_err(), Lost::Differs);
     }
 }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_number_is_found_among_thousands_in_few_steps() {
+    fn case_146_a_free_number_is_found_among_thousands_in_few_steps() {
         for taken in [0, 1, 2, 3, 999, 100_000] {
             let mut asked = 0;
             let free = first_free(|number| {
