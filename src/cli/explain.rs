@@ -10,7 +10,7 @@ use super::report::snapshot;
 use super::{Exit, Failure, complain, results};
 use crate::clock::Clock;
 use crate::engine::window;
-use crate::explain::{Cause, Correction, Explainer, Fate, IdAnswer, Made, WindowAnswer};
+use crate::explain::{Cause, Correction, Explainer, Fate, IdAnswer, LateOne, Made, WindowAnswer};
 use crate::report::{grouped, utc};
 use crate::spool::name::shown;
 
@@ -182,7 +182,7 @@ fn of_window(
     Ok(Exit::Done)
 }
 
-fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
+fn window_text(answer: &WindowAnswer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let name = |text: &str| shown(text.as_bytes());
     let (start, end) = (answer.window_start_ms, answer.window_end_ms);
     writeln!(
@@ -242,27 +242,23 @@ fn window_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// What came for a window, and from where.
-fn brought_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
+fn brought_text(answer: &WindowAnswer<'_>, out: &mut dyn Write) -> io::Result<()> {
     let name = |text: &str| shown(text.as_bytes());
-    lines(out, answer.late.len(), |n, out| {
-        let late = &answer.late[n];
-        let since = match late.applied_in {
-            Some(batch) => {
-                let by = correction_text(late.application.as_ref());
-                format!("part of the revision of batch {batch}{by}")
-            }
-            None => "kept apart".to_owned(),
-        };
-        writeln!(
-            out,
-            "late        {} ({}) of batch {}, event {}, at watermark {}: {since}",
-            name(&late.id),
-            late.value,
-            late.batch,
-            late.event_index,
-            late.watermark_ms
-        )
-    })?;
+    let mut shown = 0;
+    let mut written = Ok(());
+    let read = answer.late.each(&mut |late| {
+        if shown == MOST_LINES as u64 {
+            return ControlFlow::Break(());
+        }
+        shown += 1;
+        written = late_text(late, out);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    written?;
+    read.map_err(io::Error::other)?;
+    if answer.late.count > shown {
+        writeln!(out, "{}", more_text(answer.late.count - shown))?;
+    }
     lines(out, answer.files.len(), |n, out| {
         let file = &answer.files[n];
         writeln!(out, "from        batch {}, {}: {}", file.batch, file.path, made(file.made))
@@ -282,7 +278,26 @@ fn brought_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
     })
 }
 
-fn verdict_text(answer: &WindowAnswer, out: &mut dyn Write) -> io::Result<()> {
+fn late_text(late: &LateOne, out: &mut dyn Write) -> io::Result<()> {
+    let since = match late.applied_in {
+        Some(batch) => {
+            let by = correction_text(late.application.as_ref());
+            format!("part of the revision of batch {batch}{by}")
+        }
+        None => "kept apart".to_owned(),
+    };
+    writeln!(
+        out,
+        "late        {} ({}) of batch {}, event {}, at watermark {}: {since}",
+        shown(late.id.as_bytes()),
+        late.value,
+        late.batch,
+        late.event_index,
+        late.watermark_ms
+    )
+}
+
+fn verdict_text(answer: &WindowAnswer<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "found       {}", made(answer.found))?;
     if answer.unsure.count > 0 {
         let more = made(answer.unsure);
@@ -324,6 +339,10 @@ fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
+fn more_text(more: u64) -> String {
+    format!("            and {more} more; --json has all")
+}
+
 /// The first lines of a kind, and how many more there are.
 fn lines(
     out: &mut dyn Write,
@@ -332,7 +351,7 @@ fn lines(
 ) -> io::Result<()> {
     (0..count.min(MOST_LINES)).try_for_each(|n| line(n, out))?;
     match count.checked_sub(MOST_LINES) {
-        Some(more) if more > 0 => writeln!(out, "            and {more} more; --json has all"),
+        Some(more) if more > 0 => writeln!(out, "{}", more_text(more as u64)),
         _ => Ok(()),
     }
 }

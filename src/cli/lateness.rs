@@ -91,9 +91,7 @@ impl Pass<'_> {
             let at = EventRef { batch: receipt.batch, event_index };
             let is_first = match is_plain {
                 true => Ok(true),
-                false => snapshot
-                    .remembered(event.id)
-                    .map(|known| known.is_some_and(|known| known.event == at)),
+                false => snapshot.is_first(at, event),
             };
             match is_first {
                 Ok(true) if guard_ms.is_none_or(|ms| event.timestamp_ms <= ms) => {

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::{Came, Cause, Correction, Explainer};
 use crate::engine::settings::{LatePolicy, LateRule};
-use crate::engine::window;
+use crate::engine::window::{self, WindowId};
 use crate::store::{
-    Error, EventRef, MoveRow, ReceiptRow, RememberedRow, SettledRow, Span, Summary,
+    Error, EventRef, LateFacts, LateRow, MoveRow, ReceiptRow, RememberedRow, SettledRow, Span,
+    Summary,
 };
 
 /// The longest that a batch can have taken from its first event to its commit: one day. What could
@@ -163,7 +164,7 @@ impl Explainer<'_> {
     fn fate(&mut self, id: &str, row: &RememberedRow) -> Result<(Fate, Option<String>), Error> {
         let mut fate = self.undecided(row)?;
         let (start_ms, end_ms) = (fate.window_start_ms, fate.window_end_ms);
-        if let Some(source) = self.held_source(row.event)? {
+        if let Some(source) = self.snapshot.held_at(row.event)? {
             fate.outcome = "future";
             fate.counts = Some(false);
             fate.ahead_ms = Some(row.timestamp_ms.saturating_sub(self.now_ms));
@@ -182,7 +183,7 @@ impl Explainer<'_> {
         let at_sight = self.snapshot.receipt(row.event.batch)?;
         let unsure =
             released_in.is_none() && self.may_have_been_held(at_sight.as_ref(), row.timestamp_ms);
-        let aside = self.aside(id, start_ms, row.event, released_in)?;
+        let aside = self.aside(id, row, start_ms, released_in)?;
         source = aside.as_ref().map(|aside| aside.source.clone()).or(source);
         let at = match (&aside, released_in) {
             (Some(aside), _) => aside.at,
@@ -325,45 +326,43 @@ impl Explainer<'_> {
         })
     }
 
-    fn held_source(&self, event: EventRef) -> Result<Option<String>, Error> {
-        let mut source = None;
-        self.snapshot.held(&mut |row| {
-            if row.event == event {
-                source = Some(row.source.to_owned());
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(source)
-    }
-
     /// The event in the side output, by where it came in or was released.
     fn aside(
         &self,
         id: &str,
+        row: &RememberedRow,
         start_ms: i64,
-        event: EventRef,
         released_in: Option<u64>,
     ) -> Result<Option<Aside>, Error> {
-        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+        let Some(batch) = released_in else {
+            let facts = self.snapshot.late_at(row.event)?;
+            return Ok(facts.map(|facts| Aside::of(row.event, facts)));
+        };
         let mut found = None;
-        self.snapshot.late(span, &mut |row| {
-            let at = EventRef { batch: row.batch, event_index: row.event_index };
-            let is_it = match released_in {
-                Some(batch) => row.batch == batch && row.id == id,
-                None => at == event,
-            };
-            if !is_it {
+        let mut each = |late: &LateRow<'_>| {
+            if late.batch != batch || late.id != id {
                 return ControlFlow::Continue(());
             }
-            found = Some(Aside {
-                at,
-                source: row.source.to_owned(),
-                watermark_ms: row.watermark_ms,
-                applied_in: row.applied_in,
-            });
+            found = Some(EventRef { batch, event_index: late.event_index });
             ControlFlow::Break(())
-        })?;
-        Ok(found)
+        };
+        match row.key.as_deref() {
+            Some(key) => self.snapshot.late_of(WindowId { start_ms, key }, &mut each)?,
+            // of which key it is may not be known any more
+            None => {
+                let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+                self.snapshot.late(span, &mut each)?;
+            }
+        }
+        let Some(at) = found else { return Ok(None) };
+        let facts = self.snapshot.late_at(at)?;
+        Ok(facts.map(|facts| Aside::of(at, facts)))
+    }
+}
+
+impl Aside {
+    fn of(at: EventRef, facts: LateFacts) -> Aside {
+        let LateFacts { source, watermark_ms, applied_in } = facts;
+        Aside { at, source, watermark_ms, applied_in }
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::totals::Totals;
 use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Span, Summary};
 
 pub use id::{Fate, IdAnswer, Settled};
-pub use window::{LateOne, Made, Missing, Part, Revision, Waiting, WindowAnswer};
+pub use window::{LateEvents, LateOne, Made, Missing, Part, Revision, Waiting, WindowAnswer};
 
 /// Answers from one state of a store and the files in done/.
 pub struct Explainer<'s> {
@@ -190,15 +190,8 @@ impl<'s> Explainer<'s> {
         Ok((cause, receipt.filter(|_| act.is_none())))
     }
 
-    /// Who made the revisions of that batch; none when its receipt was removed.
     fn correction(&self, batch: u64) -> Result<Option<Correction>, Error> {
-        let receipt = self.snapshot.receipt(batch)?;
-        Ok(receipt.map(|receipt| Correction {
-            file: receipt.act.is_none().then_some(receipt.file),
-            asked_by: receipt.asked_by,
-            reason: receipt.reason,
-            at_ms: receipt.committed_at_ms,
-        }))
+        correction_in(self.snapshot, batch)
     }
 
     /// Whether retention has removed windows up to that one or beyond it.
@@ -277,4 +270,15 @@ impl<'s> Explainer<'s> {
         }
         Ok(None)
     }
+}
+
+/// Who made the revisions of that batch; none when its receipt was removed.
+fn correction_in(snapshot: &dyn Snapshot, batch: u64) -> Result<Option<Correction>, Error> {
+    let receipt = snapshot.receipt(batch)?;
+    Ok(receipt.map(|receipt| Correction {
+        file: receipt.act.is_none().then_some(receipt.file),
+        asked_by: receipt.asked_by,
+        reason: receipt.reason,
+        at_ms: receipt.committed_at_ms,
+    }))
 }

@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 
-use serde::Serialize;
+use serde::ser::{Error as _, SerializeSeq};
+use serde::{Serialize, Serializer};
 
-use super::{Cause, Correction, Explainer};
+use super::{Cause, Correction, Explainer, correction_in};
 use crate::archive::Lost;
 use crate::engine::settings::LatePolicy;
 use crate::engine::totals::Totals;
 use crate::engine::window::{self, WindowId};
 use crate::event::Event;
-use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Span};
+use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot};
 
 /// What is known of a window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WindowAnswer {
+#[derive(Serialize)]
+pub struct WindowAnswer<'s> {
     /// Its key.
     pub key: String,
     /// Where it begins, in milliseconds since the epoch.
@@ -38,7 +39,7 @@ pub struct WindowAnswer {
     /// The sources that keep it open.
     pub waiting_for: Vec<Waiting>,
     /// The late events of it that are kept.
-    pub late: Vec<LateOne>,
+    pub late: LateEvents<'s>,
     /// The files in done/ that it was counted from.
     pub files: Vec<Part>,
     /// What each source brought, as far as found.
@@ -127,6 +128,74 @@ pub struct LateOne {
     pub application: Option<Correction>,
 }
 
+/// The late events of a window that are kept, in the order in which they came: read from the store
+/// each time they are asked for, since there can be any number.
+pub struct LateEvents<'s> {
+    snapshot: &'s dyn Snapshot,
+    key: String,
+    start_ms: i64,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl LateEvents<'_> {
+    /// Shows one after the other, until told to stop.
+    ///
+    /// # Errors
+    /// When the store cannot answer.
+    pub fn each(&self, each: &mut dyn FnMut(&LateOne) -> ControlFlow<()>) -> Result<(), Error> {
+        let id = WindowId { start_ms: self.start_ms, key: &self.key };
+        let mut failed = None;
+        // mostly many of them were applied together
+        let mut last: Option<(u64, Option<Correction>)> = None;
+        self.snapshot.late_of(id, &mut |row| {
+            if let Some(batch) = row.applied_in
+                && last.as_ref().is_none_or(|(known, _)| *known != batch)
+            {
+                match correction_in(self.snapshot, batch) {
+                    Ok(correction) => last = Some((batch, correction)),
+                    Err(error) => {
+                        failed = Some(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            let application = last.as_ref().filter(|(batch, _)| row.applied_in == Some(*batch));
+            each(&LateOne {
+                id: row.id.to_owned(),
+                timestamp_ms: row.timestamp_ms,
+                value: row.value,
+                watermark_ms: row.watermark_ms,
+                source: row.source.to_owned(),
+                batch: row.batch,
+                event_index: row.event_index,
+                applied_in: row.applied_in,
+                application: application.and_then(|(_, correction)| correction.clone()),
+            })
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// As an array, written while it is read.
+impl Serialize for LateEvents<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut array = serializer.serialize_seq(None)?;
+        let mut failed = None;
+        let read = self.each(&mut |late| match array.serialize_element(late) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => read.map_err(S::Error::custom).and_then(|()| array.end()),
+        }
+    }
+}
+
 /// What one file brought.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
@@ -158,12 +227,17 @@ struct Judging {
     start_ms: i64,
     end_ms: i64,
     closing: Option<MoveRow>,
-    aside: HashMap<EventRef, Option<u64>>,
-    // late ones that were released, by the batch that released them and their id
+    late: LateFound,
+}
+
+/// What is remembered of the late events of the window; how many they are does not matter.
+#[derive(Default)]
+struct LateFound {
+    count: u64,
+    // those that were released, by the batch that released them and their id
     released: HashMap<(u64, String), Option<u64>>,
     // batches that brought late events which were applied
     applied: HashSet<u64>,
-    held: HashSet<EventRef>,
 }
 
 /// Whether an event counts.
@@ -173,19 +247,18 @@ enum Counts {
     Unsure,
 }
 
-impl Explainer<'_> {
+impl<'s> Explainer<'s> {
     /// What the window of that key that begins there is made of; none when nothing ever came for
     /// it, or it was removed. Reads the files in done/ that may have brought something for it.
     ///
     /// # Errors
     /// When the store cannot answer.
-    pub fn window(&mut self, key: &str, start_ms: i64) -> Result<Option<WindowAnswer>, Error> {
+    pub fn window(&mut self, key: &str, start_ms: i64) -> Result<Option<WindowAnswer<'s>>, Error> {
         let settings = self.summary.settings;
         let end_ms = window::end_ms(start_ms, settings.window_ms());
         let held = self.held_by(key, start_ms)?;
-        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
-        let late = self.late_of(key, span)?;
-        if held.is_none() && late.is_empty() {
+        let late = self.late_found(WindowId { start_ms, key })?;
+        if held.is_none() && late.count == 0 {
             return Ok(None);
         }
         let totals = held.map(|(totals, _)| totals);
@@ -207,7 +280,12 @@ impl Explainer<'_> {
             revisions: self.revisions(WindowId { start_ms, key })?,
             closed_by: closing.map(|moved| self.cause(&moved)).transpose()?,
             waiting_for: if is_final { Vec::new() } else { self.waiting_for(end_ms)? },
-            late,
+            late: LateEvents {
+                snapshot: self.snapshot,
+                key: key.to_owned(),
+                start_ms,
+                count: late.count,
+            },
             files: Vec::new(),
             sources: BTreeMap::new(),
             missing: Vec::new(),
@@ -217,7 +295,7 @@ impl Explainer<'_> {
             unsure: Made::default(),
             forgotten: Made::default(),
         };
-        let judging = self.judging(&answer, closing)?;
+        let judging = Judging { key: key.to_owned(), start_ms, end_ms, closing, late };
         self.walk(&judging, &mut answer)?;
         let is_counted = answer.files_read > 0 || answer.missing.is_empty();
         answer.difference = (is_counted && !answer.removed)
@@ -225,29 +303,32 @@ impl Explainer<'_> {
         Ok(Some(answer))
     }
 
-    fn late_of(&self, key: &str, span: Span) -> Result<Vec<LateOne>, Error> {
-        let mut late = Vec::new();
-        self.snapshot.late(span, &mut |row| {
-            if row.key == key {
-                late.push(LateOne {
-                    id: row.id.to_owned(),
-                    timestamp_ms: row.timestamp_ms,
-                    value: row.value,
-                    watermark_ms: row.watermark_ms,
-                    source: row.source.to_owned(),
-                    batch: row.batch,
-                    event_index: row.event_index,
-                    applied_in: row.applied_in,
-                    application: None,
-                });
+    fn late_found(&self, id: WindowId<'_>) -> Result<LateFound, Error> {
+        let mut found = LateFound::default();
+        let mut failed = None;
+        let mut last = (0, false);
+        self.snapshot.late_of(id, &mut |row| {
+            found.count += 1;
+            if row.applied_in.is_some() {
+                found.applied.insert(row.batch);
+            }
+            if last.0 != row.batch {
+                match self.snapshot.receipt(row.batch) {
+                    Ok(receipt) => {
+                        last = (row.batch, receipt.is_some_and(|receipt| receipt.act.is_some()))
+                    }
+                    Err(error) => {
+                        failed = Some(error);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+            if last.1 {
+                found.released.insert((row.batch, row.id.to_owned()), row.applied_in);
             }
             ControlFlow::Continue(())
         })?;
-        for one in &mut late {
-            let application = one.applied_in.map(|batch| self.correction(batch)).transpose()?;
-            one.application = application.flatten();
-        }
-        Ok(late)
+        failed.map_or(Ok(found), Err)
     }
 
     fn revisions(&self, id: WindowId<'_>) -> Result<Vec<Revision>, Error> {
@@ -275,36 +356,8 @@ impl Explainer<'_> {
         Ok(waiting.collect())
     }
 
-    fn judging(&self, answer: &WindowAnswer, closing: Option<MoveRow>) -> Result<Judging, Error> {
-        let mut judging = Judging {
-            key: answer.key.clone(),
-            start_ms: answer.window_start_ms,
-            end_ms: answer.window_end_ms,
-            closing,
-            aside: HashMap::new(),
-            released: HashMap::new(),
-            applied: HashSet::new(),
-            held: HashSet::new(),
-        };
-        for late in &answer.late {
-            let at = EventRef { batch: late.batch, event_index: late.event_index };
-            judging.aside.insert(at, late.applied_in);
-            judging.released.insert((late.batch, late.id.clone()), late.applied_in);
-            if late.applied_in.is_some() {
-                judging.applied.insert(late.batch);
-            }
-        }
-        self.snapshot.held(&mut |row| {
-            if judging.is_of(row.key, row.timestamp_ms) {
-                judging.held.insert(row.event);
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(judging)
-    }
-
     /// Reads each file that may have brought something.
-    fn walk(&mut self, judging: &Judging, answer: &mut WindowAnswer) -> Result<(), Error> {
+    fn walk(&mut self, judging: &Judging, answer: &mut WindowAnswer<'_>) -> Result<(), Error> {
         let snapshot = self.snapshot;
         let mut failed = None;
         snapshot.receipts(0, &mut |receipt| {
@@ -332,14 +385,14 @@ impl Explainer<'_> {
             && ((in_time && counts.accepted > 0)
                 || counts.future > 0
                 || ((corrects || gone) && counts.late > 0)
-                || judging.applied.contains(&receipt.batch))
+                || judging.late.applied.contains(&receipt.batch))
     }
 
     fn read(
         &mut self,
         judging: &Judging,
         receipt: &ReceiptRow,
-        answer: &mut WindowAnswer,
+        answer: &mut WindowAnswer<'_>,
     ) -> Result<(), Error> {
         let (batch, file) = (receipt.batch, receipt.file.clone());
         let mut found = match self.archive.find(receipt) {
@@ -402,18 +455,27 @@ impl Explainer<'_> {
         event: &Event<'_>,
     ) -> Result<Option<Counts>, Error> {
         let at = EventRef { batch: receipt.batch, event_index };
-        let Some(known) = self.snapshot.remembered(event.id)? else { return Ok(None) };
-        if known.event != at || judging.held.contains(&at) {
+        if !self.snapshot.is_first(at, event)? {
+            let settings = &self.summary.settings;
+            let oldest_ms =
+                settings.dedup_horizon_ms().map(|ms| self.summary.watermark_ms.saturating_sub(ms));
+            // what is young enough to be known is a repeat
+            let is_forgotten = oldest_ms.is_some_and(|ms| event.timestamp_ms < ms);
+            return Ok((!is_forgotten).then_some(Counts::No));
+        }
+        let may_be_held = receipt.counts.future > 0;
+        if may_be_held && self.snapshot.held_at(at)?.is_some() {
             return Ok(Some(Counts::No));
         }
-        let settled = match receipt.counts.future {
-            0 => None,
-            _ => self.snapshot.settled(at)?,
-        };
+        let settled = if may_be_held { self.snapshot.settled(at)? } else { None };
         let aside = match &settled {
             Some(settled) if settled.settlement == "discarded" => return Ok(Some(Counts::No)),
-            Some(settled) => judging.released.get(&(settled.settled_in, event.id.to_owned())),
-            None => judging.aside.get(&at),
+            Some(settled) => {
+                let by = (settled.settled_in, event.id.to_owned());
+                judging.late.released.get(&by).copied()
+            }
+            None if receipt.counts.late == 0 => None,
+            None => self.snapshot.late_at(at)?.map(|late| late.applied_in),
         };
         if let Some(applied_in) = aside {
             return Ok(Some(if applied_in.is_some() { Counts::Yes } else { Counts::No }));

@@ -25,8 +25,8 @@ use crate::refusal::{Code, Other};
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
     AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow,
-    LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot,
-    SourceRow, Span, Summary, WindowRow,
+    LateFacts, LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow,
+    Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 
 /// The writing side. One batch at a time; dropping it before its commit undoes it.

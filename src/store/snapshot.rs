@@ -6,6 +6,7 @@ use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
+use crate::event::Event;
 use crate::store::{Error, EventRef};
 
 /// The reading side: one consistent state, whatever is written meanwhile.
@@ -48,6 +49,55 @@ pub trait Snapshot {
     /// By kind.
     fn late(&self, span: Span, each: &mut EachLate<'_>) -> Result<(), Error>;
 
+    /// The same of one window only.
+    ///
+    /// # Errors
+    /// By kind.
+    fn late_of(&self, window: WindowId<'_>, each: &mut EachLate<'_>) -> Result<(), Error> {
+        let (start_ms, key) = (window.start_ms, window.key);
+        let span = Span { from_ms: Some(start_ms), to_ms: start_ms.checked_add(1) };
+        self.late(span, &mut |row| match row.key == key {
+            true => each(row),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    /// The late event that is kept and came in, or was judged again, there.
+    ///
+    /// # Errors
+    /// By kind.
+    fn late_at(&self, at: EventRef) -> Result<Option<LateFacts>, Error> {
+        let mut found = None;
+        self.late(Span::default(), &mut |row| {
+            if (EventRef { batch: row.batch, event_index: row.event_index }) != at {
+                return ControlFlow::Continue(());
+            }
+            found = Some(LateFacts {
+                source: row.source.to_owned(),
+                watermark_ms: row.watermark_ms,
+                applied_in: row.applied_in,
+            });
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// The source of the held event that came in there; none when none is held.
+    ///
+    /// # Errors
+    /// By kind.
+    fn held_at(&self, at: EventRef) -> Result<Option<String>, Error> {
+        let mut source = None;
+        self.held(&mut |row| {
+            if row.event != at {
+                return ControlFlow::Continue(());
+            }
+            source = Some(row.source.to_owned());
+            ControlFlow::Break(())
+        })?;
+        Ok(source)
+    }
+
     /// Each event that is held, by (batch, index), until told to stop.
     ///
     /// # Errors
@@ -72,6 +122,16 @@ pub trait Snapshot {
     /// # Errors
     /// By kind.
     fn remembered(&self, id: &str) -> Result<Option<RememberedRow>, Error>;
+
+    /// Whether the event that came in there is the one by which its id is remembered: neither a
+    /// repeat, nor forgotten. To be asked in the order of (batch, index): the ledger is then read
+    /// once, however many are asked for.
+    ///
+    /// # Errors
+    /// By kind.
+    fn is_first(&self, at: EventRef, event: &Event<'_>) -> Result<bool, Error> {
+        Ok(self.remembered(event.id)?.is_some_and(|known| known.event == at))
+    }
 
     /// The receipt of a batch.
     ///
@@ -300,6 +360,17 @@ pub struct LateRow<'a> {
     pub batch: u64,
     /// Its index in that batch, from 0.
     pub event_index: u64,
+    /// The batch in which it became part of a revision.
+    pub applied_in: Option<u64>,
+}
+
+/// What is known of a late event that is kept, beside what came with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateFacts {
+    /// Whose it is.
+    pub source: String,
+    /// The watermark when it was judged, in milliseconds since the epoch.
+    pub watermark_ms: i64,
     /// The batch in which it became part of a revision.
     pub applied_in: Option<u64>,
 }

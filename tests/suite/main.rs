@@ -14,6 +14,7 @@ mod example;
 mod explain;
 mod faults;
 mod field;
+mod flat;
 mod hostile;
 mod idle;
 mod model;

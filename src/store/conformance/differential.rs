@@ -10,9 +10,10 @@ use super::world::*;
 use crate::clock::Clock;
 use crate::engine::Presence;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
+use crate::event::{Event, Place};
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
-use crate::store::{Error, EventRef, Retention, Snapshot, Store};
+use crate::store::{Error, EventRef, RememberedRow, Retention, Snapshot, Store};
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -210,8 +211,36 @@ fn details(snapshot: &dyn Snapshot) -> Vec<String> {
     let ids = (0..60).map(|id| format!("{:?}", snapshot.remembered(&id.to_string()).unwrap()));
     let places =
         (1..14).flat_map(|batch| (0..14).map(move |event_index| EventRef { batch, event_index }));
-    let settled = places.filter_map(|event| snapshot.settled(event).unwrap());
-    ids.chain(settled.map(|row| format!("{row:?}"))).collect()
+    let settled = places.clone().filter_map(|event| snapshot.settled(event).unwrap());
+    let kept = places.clone().map(|event| {
+        let (late, held) = (snapshot.late_at(event).unwrap(), snapshot.held_at(event).unwrap());
+        format!("{event}: {late:?} {held:?}")
+    });
+    ids.chain(settled.map(|row| format!("{row:?}"))).chain(kept).chain(firsts(snapshot)).collect()
+}
+
+/// Of each id that is remembered and each place whether its event is the first that came in there.
+fn firsts(snapshot: &dyn Snapshot) -> Vec<String> {
+    let known: Vec<(String, RememberedRow)> = (0..60)
+        .map(|id: u32| id.to_string())
+        .filter_map(|id| snapshot.remembered(&id).unwrap().map(|row| (id, row)))
+        .collect();
+    let mut asked = Vec::new();
+    for batch in 1..14 {
+        for event_index in 0..14 {
+            let at = EventRef { batch, event_index };
+            for (id, row) in &known {
+                let (Some(key), Some(value)) = (&row.key, row.value) else { continue };
+                let (timestamp_ms, place) = (row.timestamp_ms, Place::default());
+                let (source, producer_version) = (None, None);
+                let event = Event { id, key, timestamp_ms, value, source, producer_version, place };
+                let is_first = snapshot.is_first(at, &event).unwrap();
+                assert_eq!(is_first, row.event == at, "{id} at {at}");
+                asked.push(format!("{id} at {at}: {is_first}"));
+            }
+        }
+    }
+    asked
 }
 
 /// Random histories on the store and on the model. Nothing that is pruned is ever missed: a model

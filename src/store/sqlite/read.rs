@@ -1,17 +1,19 @@
 //! The reading side: one connection, one read transaction, rows as a stream.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
 use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::window::{self, WindowId};
+use crate::event::{Event, HashKey};
 use crate::store::{
     EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow,
-    LateRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,
-    Span, Summary, WindowRow,
+    LateFacts, LateRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot,
+    SourceRow, Span, Summary, WindowRow,
 };
 
 use super::Options;
@@ -26,6 +28,16 @@ pub struct SqliteSnapshot {
     path: PathBuf,
     settings: Settings,
     connection: Connection,
+    first: RefCell<Option<FirstEntries>>,
+}
+
+/// What tells the first event of an id from its repeats.
+#[derive(Debug)]
+struct FirstEntries {
+    entries: ledger::InOrder,
+    key: HashKey,
+    /// The least timestamp whose id is remembered.
+    oldest_ms: i64,
 }
 
 impl SqliteSnapshot {
@@ -50,7 +62,8 @@ impl SqliteSnapshot {
         connection.execute_batch("BEGIN").map_err(|error| fault(path, "begin to read", &error))?;
         schema::identify(&connection, path)?;
         let settings = schema::settings(&connection, path)?;
-        Ok(SqliteSnapshot { path: path.to_owned(), settings, connection })
+        let first = RefCell::default();
+        Ok(SqliteSnapshot { path: path.to_owned(), settings, connection, first })
     }
 
     /// The connection, for a copy of what it sees.
@@ -66,6 +79,13 @@ impl SqliteSnapshot {
     /// What was fixed when it was made.
     pub fn fixed(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The least timestamp whose id is remembered.
+    fn oldest_ms(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        let watermark_ms = head::load(connection)?.watermark_ms;
+        let horizon_ms = self.settings.dedup_horizon_ms();
+        Ok(horizon_ms.map_or(i64::MIN, |ms| watermark_ms.saturating_sub(ms)))
     }
 
     pub(super) fn read<T>(
@@ -215,25 +235,43 @@ impl Snapshot for SqliteSnapshot {
                  batch, event_index, applied_in FROM late WHERE +window_start_ms >= ?1 \
                  AND +window_start_ms < ?2 ORDER BY batch, event_index",
             )?;
-            let mut rows = statement.query(params![from_ms, to_ms])?;
-            while let Some(row) = rows.next()? {
-                let late = LateRow {
-                    id: row.get_ref(0)?.as_str()?,
-                    key: row.get_ref(1)?.as_str()?,
-                    timestamp_ms: row.get(2)?,
-                    value: row.get(3)?,
-                    window_start_ms: row.get(4)?,
-                    watermark_ms: row.get(5)?,
-                    source: row.get_ref(6)?.as_str()?,
-                    batch: row.get(7)?,
-                    event_index: row.get(8)?,
-                    applied_in: row.get(9)?,
-                };
-                if each(&late) == ControlFlow::Break(()) {
-                    break;
-                }
-            }
-            Ok(())
+            each_late(statement.query(params![from_ms, to_ms])?, each)
+        })
+    }
+
+    fn late_of(&self, window: WindowId<'_>, each: &mut EachLate<'_>) -> Result<(), Error> {
+        self.read("late events", |connection| {
+            // the index of windows has them in the order of (batch, index)
+            let mut statement = connection.prepare_cached(
+                "SELECT id, key, timestamp_ms, value, window_start_ms, watermark_ms, source, \
+                 batch, event_index, applied_in FROM late WHERE window_start_ms = ?1 \
+                 AND key = ?2 ORDER BY batch, event_index",
+            )?;
+            each_late(statement.query(params![window.start_ms, window.key])?, each)
+        })
+    }
+
+    fn late_at(&self, at: EventRef) -> Result<Option<LateFacts>, Error> {
+        self.read("late events", |connection| {
+            let sql = "SELECT source, watermark_ms, applied_in FROM late \
+                       WHERE batch = ?1 AND event_index = ?2";
+            let read = |row: &Row<'_>| {
+                let (source, watermark_ms, applied_in) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                Ok(LateFacts { source, watermark_ms, applied_in })
+            };
+            connection
+                .prepare_cached(sql)?
+                .query_row(params![at.batch, at.event_index], read)
+                .optional()
+        })
+    }
+
+    fn held_at(&self, at: EventRef) -> Result<Option<String>, Error> {
+        self.read("held events", |connection| {
+            connection
+                .prepare_cached("SELECT source FROM held WHERE batch = ?1 AND event_index = ?2")?
+                .query_row(params![at.batch, at.event_index], |row| row.get(0))
+                .optional()
         })
     }
 
@@ -286,10 +324,28 @@ impl Snapshot for SqliteSnapshot {
 
     fn remembered(&self, id: &str) -> Result<Option<RememberedRow>, Error> {
         self.read("ids", |connection| {
-            let watermark_ms = head::load(connection)?.watermark_ms;
-            let horizon_ms = self.settings.dedup_horizon_ms();
-            let oldest_ms = horizon_ms.map_or(i64::MIN, |ms| watermark_ms.saturating_sub(ms));
+            let oldest_ms = self.oldest_ms(connection)?;
             ledger::remembered(connection, head::hash_key(connection)?.hash(id), oldest_ms)
+        })
+    }
+
+    fn is_first(&self, at: EventRef, event: &Event<'_>) -> Result<bool, Error> {
+        self.read("ids", |connection| {
+            let mut first = self.first.borrow_mut();
+            let first = match &mut *first {
+                Some(first) => first,
+                none => none.insert(FirstEntries {
+                    entries: ledger::InOrder::default(),
+                    key: head::hash_key(connection)?,
+                    oldest_ms: self.oldest_ms(connection)?,
+                }),
+            };
+            if event.timestamp_ms < first.oldest_ms {
+                return Ok(false);
+            }
+            let key = first.key;
+            let is_it = first.entries.find(connection, at, |entry| entry.is_of(event, key))?;
+            Ok(is_it == Some(true))
         })
     }
 
@@ -310,6 +366,28 @@ impl Snapshot for SqliteSnapshot {
             sources::presence(connection, source)
         })
     }
+}
+
+/// Shows rows of late events, until told to stop.
+fn each_late(mut rows: Rows<'_>, each: &mut EachLate<'_>) -> rusqlite::Result<()> {
+    while let Some(row) = rows.next()? {
+        let late = LateRow {
+            id: row.get_ref(0)?.as_str()?,
+            key: row.get_ref(1)?.as_str()?,
+            timestamp_ms: row.get(2)?,
+            value: row.get(3)?,
+            window_start_ms: row.get(4)?,
+            watermark_ms: row.get(5)?,
+            source: row.get_ref(6)?.as_str()?,
+            batch: row.get(7)?,
+            event_index: row.get(8)?,
+            applied_in: row.get(9)?,
+        };
+        if each(&late) == ControlFlow::Break(()) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The least start, and the first that is too great: no window begins at the end of the range.

@@ -132,6 +132,11 @@ impl<'r> Entries<'r> {
         self.mark
     }
 
+    /// The batch that brought all of them.
+    pub(super) fn batch(&self) -> u64 {
+        self.mark.batch
+    }
+
     /// How many there are in all, forgotten ones included.
     pub(super) fn count(&self) -> u64 {
         self.mark.count
