@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod event;
+pub mod owner;
 pub mod refusal;
 pub mod room;
 

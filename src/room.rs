@@ -1,6 +1,12 @@
-//! How much room is left where something could not be written, in words.
+//! Why something could not be written to a disk, in words: bytes, inodes, a quota, or a limit of
+//! this process.
 
 use std::path::Path;
+
+use rustix::process::Resource;
+
+/// From so many free bytes on, a disk that is said to be full is not full of bytes.
+const MANY_BYTES: u64 = 16 << 20;
 
 /// How many bytes an ordinary user can still write below that folder or beside that file; none when
 /// that cannot be told.
@@ -9,18 +15,81 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     Some(seen.f_bavail.saturating_mul(seen.f_frsize))
 }
 
-/// The words for a disk that is full at `folder`, and what to do: such as `disk full: 12,288 bytes
-/// free on /state`.
-pub fn is_full(folder: &Path, free_bytes: Option<u64>) -> String {
-    let place = folder.display();
-    match free_bytes {
-        Some(bytes) => format!("disk full: {} bytes free on {place}", grouped(bytes)),
-        None => format!("disk full: how much is free on {place} cannot be told"),
+/// What is free on the file system of a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Free {
+    /// How many bytes an ordinary user can still write.
+    pub bytes: u64,
+    /// How many more files it can hold, and how many it can hold in all; none where it has no
+    /// fixed number.
+    pub inodes: Option<(u64, u64)>,
+}
+
+impl Free {
+    /// That of the file system that a folder or file lies on; none when that cannot be told.
+    pub fn on(path: &Path) -> Option<Free> {
+        let seen = rustix::fs::statvfs(path).ok()?;
+        let bytes = seen.f_bavail.saturating_mul(seen.f_frsize);
+        let inodes = (seen.f_files > 0).then_some((seen.f_favail, seen.f_files));
+        Some(Free { bytes, inodes })
     }
 }
 
-/// What to do about it.
+/// The words for a disk that has no room at `folder` for what was to be written, such as `disk full:
+/// 12,288 bytes free on /state`, and what to do. `is_quota`: the system says that it is a quota.
+pub fn no_room(folder: &Path, free: Option<Free>, is_quota: bool) -> (String, &'static str) {
+    let place = folder.display();
+    let Some(free) = free else {
+        let what = if is_quota { "quota used up" } else { "disk full" };
+        return (format!("{what}: how much is free on {place} cannot be told"), MAKE_ROOM);
+    };
+    let bytes = grouped(free.bytes);
+    if is_quota {
+        let what = format!("quota used up on {place}, though {bytes} bytes are free there");
+        return (what, RAISE_QUOTA);
+    }
+    match free.inodes {
+        Some((0, all)) => {
+            let what = format!(
+                "no inodes left: 0 of {} free on {place}, though {bytes} bytes are",
+                grouped(all)
+            );
+            (what, REMOVE_FILES)
+        }
+        _ if free.bytes >= MANY_BYTES => {
+            let what = format!("no room on {place}, though {bytes} bytes are free there");
+            (what, LOOK_AT_QUOTAS)
+        }
+        _ => (format!("disk full: {bytes} bytes free on {place}"), MAKE_ROOM),
+    }
+}
+
+/// What to do about a disk without room.
 pub const MAKE_ROOM: &str = "free some space there (or raise its quota), and it goes on by itself";
+
+const RAISE_QUOTA: &str = "raise the quota of the user, group or project that windowflow's files \
+                           count for (quota, setquota), or remove files that count for it, and it \
+                           goes on by itself";
+
+const REMOVE_FILES: &str = "remove files there, however small, or move them to another file \
+                            system, and it goes on by itself (df -i shows inodes)";
+
+const LOOK_AT_QUOTAS: &str = "a quota, or room that is kept for root, is used up: look at quota -u, \
+                              df and df -i; it goes on by itself";
+
+/// The most bytes that a file may have that this process writes; none when there is no such limit.
+pub fn file_limit_bytes() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Fsize).current
+}
+
+/// The words for a file that would have more bytes than this process may write, and what to do.
+pub fn too_large() -> (String, &'static str) {
+    let limit = file_limit_bytes().map_or_else(
+        || "the file would be larger than the file system takes".to_owned(),
+        |bytes| format!("this process may write no file of more than {} bytes", grouped(bytes)),
+    );
+    (limit, "raise its limit (ulimit -f, or LimitFSIZE= under systemd), then start it again")
+}
 
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -48,7 +117,29 @@ mod tests {
     fn the_room_of_a_place_is_known_and_that_of_nowhere_is_not() {
         assert!(free_bytes(Path::new("/")).is_some());
         assert_eq!(free_bytes(Path::new("/no/such/place")), None);
-        let text = is_full(Path::new("/state"), Some(12_288));
-        assert_eq!(text, "disk full: 12,288 bytes free on /state");
+        assert!(Free::on(Path::new("/")).is_some());
+        assert_eq!(Free::on(Path::new("/no/such/place")), None);
+    }
+
+    #[test]
+    fn case_133_bytes_inodes_and_quotas_are_told_apart() {
+        let said = |bytes, inodes, is_quota| {
+            let free = Some(Free { bytes, inodes });
+            let (what, fix) = no_room(Path::new("/state"), free, is_quota);
+            format!("{what}; {fix}")
+        };
+        let inodes = Some((7, 1024));
+        let full = said(12_288, inodes, false);
+        assert!(full.starts_with("disk full: 12,288 bytes free on /state; free some"), "{full}");
+        assert!(said(12_288, None, false).starts_with("disk full: 12,288"), "without inodes");
+        for (text, expected) in [
+            (said(56_624_128, Some((0, 1024)), false), "no inodes left: 0 of 1,024 free on /state"),
+            (said(56_624_128, inodes, true), "quota used up on /state, though 56,624,128"),
+            (said(56_624_128, inodes, false), "no room on /state, though 56,624,128 bytes"),
+        ] {
+            assert!(text.starts_with(expected) && !text.contains("disk full"), "{text}");
+        }
+        let (unknown, _) = no_room(Path::new("/state"), None, false);
+        assert_eq!(unknown, "disk full: how much is free on /state cannot be told");
     }
 }

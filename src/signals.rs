@@ -1,6 +1,7 @@
 //! What the process is told from outside: dump a report, read the configuration again, stop.
 
 use std::io;
+use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -18,6 +19,13 @@ pub enum Asked {
     Reload,
     /// SIGTERM or SIGINT: stop.
     Stop,
+}
+
+/// From here on a write past the size that this process may give a file (`ulimit -f`) fails, with
+/// `EFBIG`, instead of ending the process without a word (SIGXFSZ).
+pub fn catch_file_limit() {
+    // where it cannot be caught, the process ends as it would have
+    let _ = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());
 }
 
 /// Catches the signals from now on; to be called first of all, so that none is lost or kills while

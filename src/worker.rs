@@ -3,14 +3,14 @@
 mod ahead;
 mod class;
 mod group;
+mod reader_thread;
 
 use std::collections::HashMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::Scope;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::Access;
 
@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
+use crate::spool::advice;
 use crate::spool::ready::{self, OpenError, Opened, Seen};
 use crate::spool::shelve::ShelveError;
 use crate::spool::trying::{Hand, Trying};
@@ -28,9 +29,13 @@ use class::Doing;
 pub use class::{Reach, Trouble};
 pub use group::Pace;
 use group::Taken;
+use reader_thread::ReaderThread;
 
 /// How often a commit of unknown fate is asked after before that is left for later.
 const ASK_AGAIN: u32 = 3;
+
+/// How often it is logged that this is done.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What became of a file.
 #[derive(Debug)]
@@ -58,9 +63,11 @@ pub struct Worker {
     limits: Limits,
     settle: Duration,
     unfinished: HashMap<Entry, Unfinished>,
-    // the fate of a commit was asked after since all was well
-    is_doubted: bool,
+    // when it was last logged that the fate of a commit is asked after
+    doubted: Option<Instant>,
     trying: Arc<Trying>,
+    // none: there was no room for it
+    reader: Option<ReaderThread>,
 }
 
 /// What is known of a file whose last step failed, so that no step is done twice.
@@ -88,7 +95,9 @@ impl Worker {
     pub fn new(spool: Spool, store: Box<dyn Store>, limits: Limits, settle: Duration) -> Worker {
         let trying = Arc::default();
         let unfinished = HashMap::new();
-        Worker { spool, store, limits, settle, unfinished, is_doubted: false, trying }
+        // started now, while there is memory; if there is none, it is tried again when it is needed
+        let reader = ReaderThread::start().ok();
+        Worker { spool, store, limits, settle, unfinished, doubted: None, trying, reader }
     }
 
     /// The same, which notes what it has in hand.
@@ -96,11 +105,11 @@ impl Worker {
         Worker { trying, ..self }
     }
 
-    /// The fate of a commit is asked after: told once, until all is well again.
+    /// The fate of a commit is asked after: logged once, then once a minute.
     fn doubt(&mut self, text: &str) {
-        match std::mem::replace(&mut self.is_doubted, true) {
-            false => log::warn!("{text}; asking it now"),
-            true => log::debug!("{text}; asking it again"),
+        match is_due(&mut self.doubted, Instant::now()) {
+            true => log::warn!("{text}; asking it now"),
+            false => log::debug!("{text}; asking it again"),
         }
     }
 
@@ -115,23 +124,30 @@ impl Worker {
         self.settle = settle;
     }
 
-    /// Begins to read those files of the inbox, ahead of what takes them in: on a thread that ends
-    /// with what it answers. `waiting` is told while that thread moves on and is waited for.
+    /// Begins to read those files of the inbox, ahead of what takes them in. `waiting` is told
+    /// while the reader thread moves on and is waited for.
     ///
     /// # Errors
-    /// When there is no room for another thread.
-    pub fn read_ahead<'s>(
-        &self,
-        scope: &'s Scope<'s, '_>,
-        entries: &'s [&'s Entry],
-        waiting: Waiting<'s>,
-    ) -> Result<Ahead<'s>, Trouble> {
+    /// When there is no reader thread yet and no room for one.
+    pub fn read_ahead<'w>(
+        &mut self,
+        entries: Vec<Entry>,
+        waiting: Waiting<'w>,
+    ) -> Result<Ahead<'w>, Trouble> {
+        let thread = match self.reader.take() {
+            Some(thread) => thread,
+            None => ReaderThread::start().map_err(|error| {
+                let what = "no thread to read with";
+                Trouble::with_spool("no thread", what, self.spool.root(), &error)
+            })?,
+        };
         let inbox = self.spool.inbox().to_owned();
         let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
+        let besides = (trying, waiting);
         let store = self.store.as_ref();
-        Ahead::start(scope, inbox, entries, limits, store, (trying, waiting)).map_err(|error| {
-            Trouble::with_spool("no thread", "no thread to read with", self.spool.root(), &error)
-        })
+        let ahead = Ahead::start(&thread, inbox, entries.into(), limits, store, besides);
+        self.reader = Some(thread);
+        Ok(ahead)
     }
 
     /// Moves a link into failed/: links are never followed.
@@ -181,7 +197,11 @@ impl Worker {
         let refusal = Refusal::new(
             code,
             format!("inbox/{entry} cannot be read: {error}"),
-            "make it readable for the group (chmod g+r, umask 027), then put it back",
+            format!(
+                "{}; then put it back (windowflow retry {entry}); files are dropped with umask 027, \
+                 in a group of windowflow's user",
+                advice::readable(&entry.path_in(self.spool.inbox()))
+            ),
         );
         never_opened(entry, refusal)
     }
@@ -208,7 +228,9 @@ impl Worker {
         let folder = entry.folder.as_ref().map(|folder| self.spool.inbox().join(folder));
         let rights = Access::WRITE_OK | Access::EXEC_OK;
         let may_not = |folder: PathBuf| rustix::fs::access(folder, rights).is_err();
-        Verdict::Trouble(match folder.is_some_and(may_not) {
+        // it was closed when it was tried, whatever it is by now
+        let is_to_blame = |folder: PathBuf| folder == *path || may_not(folder);
+        Verdict::Trouble(match folder.is_some_and(is_to_blame) {
             true => trouble.of_source(),
             false => trouble,
         })
@@ -220,6 +242,15 @@ impl Worker {
             (format!("cannot read inbox/{entry}"), entry.path_in(self.spool.inbox()));
         Verdict::Trouble(Trouble::of_system(Doing::File, "unread", &what, &path, error))
     }
+}
+
+/// Whether it is time to log something that was last logged then; if so, it is from now on.
+fn is_due(said: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = said.is_none_or(|said| now.saturating_duration_since(said) >= SAY_AGAIN);
+    if is_due {
+        *said = Some(now);
+    }
+    is_due
 }
 
 /// The refusal of what was never opened.

@@ -6,7 +6,8 @@ use std::io::{self, BufWriter, Seek, Write};
 
 use serde_json::json;
 
-use super::{Exit, Failure};
+use super::Failure;
+use super::ingest::no_copy;
 use crate::engine::settings::{LateRule, Settings};
 use crate::engine::{Judged, Move, Outcome, window};
 use crate::event::{Chunk, Event};
@@ -26,9 +27,8 @@ pub(super) struct Each {
 
 impl Each {
     pub(super) fn new(json: bool) -> Result<Each, Failure> {
-        let file = tempfile::tempfile().map_err(|error| {
-            Failure::new(Exit::Again, format!("cannot make a file for the lines: {error}"))
-        })?;
+        let file =
+            tempfile::tempfile().map_err(|error| no_copy("cannot keep the lines", &error))?;
         Ok(Each { lines: BufWriter::new(file), json, moves: VecDeque::new(), written: Ok(()) })
     }
 
@@ -155,9 +155,7 @@ impl Each {
 
     /// Gives the lines on.
     pub(super) fn copy_to(self, out: &mut dyn Write) -> Result<(), Failure> {
-        let cannot = |error: io::Error| {
-            Failure::new(Exit::Again, format!("cannot keep the lines in a file: {error}"))
-        };
+        let cannot = |error: io::Error| no_copy("cannot keep the lines", &error);
         self.written.map_err(cannot)?;
         let mut file = self.lines.into_inner().map_err(|error| cannot(error.into_error()))?;
         file.rewind().map_err(cannot)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::args::{Retry, Where};
-use super::{Exit, Failure, complain, results};
+use super::{Exit, Failure, complain, owner, results};
 use crate::refusal::Code;
 use crate::report;
 use crate::spool::name::{shown, shown_path};
@@ -85,6 +85,7 @@ fn reason(spool: &Spool, failed: &Failed) -> Value {
 }
 
 pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
+    owner::refuse_other(at)?;
     let spool = existing(at)?;
     let failed = all(&spool)?;
     let mut exit = Exit::Done;

@@ -1,5 +1,6 @@
 //! `ingest` and `check`: batches by hand, for real or not.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -19,7 +20,8 @@ use crate::engine::{Counts, Judged};
 use crate::event::Chunk;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
 use crate::report;
-use crate::spool::name::shown;
+use crate::spool::advice;
+use crate::spool::name::{shown, shown_path};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Committed, Store};
 
@@ -33,7 +35,11 @@ pub(super) fn check(at: &Where, command: &Check) -> Result<Exit, Failure> {
 
 fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit, Failure> {
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
-    let mut store = at.open()?;
+    let mut store = match mode {
+        // it changes nothing
+        Mode::Check => at.open_to_check()?,
+        Mode::Commit | Mode::Group => at.open()?,
+    };
     let mut out = results();
     let mut exit = Exit::Done;
     for file in &command.files {
@@ -198,12 +204,23 @@ fn open(file: &OsStr) -> Result<(File, String), Failure> {
 }
 
 fn copy(from: &mut dyn Read) -> Result<File, Failure> {
-    let cannot =
-        |error: io::Error| Failure::new(Exit::Again, format!("cannot copy the input: {error}"));
+    let cannot = |error: io::Error| no_copy("cannot copy the input", &error);
     let mut copy = tempfile::tempfile().map_err(cannot)?;
     io::copy(from, &mut copy).map_err(cannot)?;
     copy.rewind().map_err(cannot)?;
     Ok(copy)
+}
+
+/// A file without a name that cannot be made or written: where that is, and who says so.
+pub(super) fn no_copy(what: &str, error: &io::Error) -> Failure {
+    let folder = env::temp_dir();
+    let shown = shown_path(&folder);
+    let why = match folder.is_dir() {
+        false => format!("there is no folder {shown}: make it"),
+        true => advice::explain(&folder, error),
+    };
+    let text = format!("{what} into {shown}: {why}, or name another folder in TMPDIR");
+    Failure::new(Exit::Again, text)
 }
 
 /// A progress bar, which shows itself on a terminal only, and only when it takes a while.

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Init, Where};
-use super::{Exit, Failure, results};
+use super::{Exit, Failure, owner, results};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::report;
 use crate::spool::name::shown_path;
@@ -13,6 +13,7 @@ use crate::store::Store;
 use crate::store::sqlite::{Created, SqliteStore};
 
 pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
+    owner::refuse_other(at)?;
     let db = at.db()?;
     let (store, created) = SqliteStore::create(&db, settings(command)?, at.options()?)?;
     let made = created == Created::Made;

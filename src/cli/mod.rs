@@ -10,6 +10,7 @@ mod failed;
 mod ingest;
 mod init;
 mod lateness;
+mod owner;
 mod prune;
 mod report;
 mod run;
@@ -33,7 +34,8 @@ use crate::config::{Config, ConfigError, DB_FILE_NAME};
 use crate::daemon::state::State;
 use crate::exit::Exit;
 use crate::report::{visible, visible_lines};
-use crate::spool::{Spool, lock, name};
+use crate::signals;
+use crate::spool::{Spool, advice, lock, name};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
 use args::{Args, Command, Where};
@@ -59,7 +61,8 @@ impl From<store::Error> for Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
-        Failure::new(Exit::Config, error.to_string())
+        let exit = if error.is_passing() { Exit::Again } else { Exit::Config };
+        Failure::new(exit, error.to_string())
     }
 }
 
@@ -91,6 +94,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(Exit::Done as u8);
         }
     };
+    // a file that would grow past the limit of this process is an error, not the end of it
+    signals::catch_file_limit();
     match dispatch(args) {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => {
@@ -200,13 +205,14 @@ impl Where {
             return Ok(db);
         }
         let spool = self.spool.clone().or(config.and_then(|config| config.spool));
-        spool.map(|spool| store_of(&spool)).ok_or_else(|| {
+        let spool = spool.ok_or_else(|| {
             Failure::new(
                 Exit::Usage,
                 "which store? name it with --db PATH or WINDOWFLOW_DB, or name its spool with \
                  --spool DIR or --config FILE",
             )
-        })
+        })?;
+        store_of(&spool)
     }
 
     /// The files in done/, where the spool is known. One that only the configuration could name is
@@ -223,6 +229,12 @@ impl Where {
 
     /// The store, for writing.
     fn open(&self) -> Result<SqliteStore, Failure> {
+        owner::refuse_other(self)?;
+        self.open_to_check()
+    }
+
+    /// The store as for writing, by who will write nothing.
+    fn open_to_check(&self) -> Result<SqliteStore, Failure> {
         Ok(SqliteStore::open(&self.db()?, self.options()?)?)
     }
 }
@@ -235,19 +247,31 @@ fn store_in(spool: &Path) -> PathBuf {
 /// The store that the daemon of a spool uses, or used last: it may have been named elsewhere. What
 /// nobody stands for any more may come from another spool, which this one is a copy of: the store
 /// that lies in the spool goes before it.
-fn store_of(spool: &Path) -> PathBuf {
+fn store_of(spool: &Path) -> Result<PathBuf, Failure> {
     let here = store_in(spool);
-    let peek = lock::peek(spool).ok().filter(|peek| peek.held || !here.exists());
+    let peek = match lock::peek(spool) {
+        // it may be elsewhere, and only what we may not read says where
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !here.exists() => {
+            let said = spool.join(lock::STATE_FILE);
+            let text = format!(
+                "which store? cannot read {}: {}; or name the store with --db PATH",
+                name::shown_path(&said),
+                advice::explain(&said, &error)
+            );
+            return Err(Failure::new(Exit::Again, text));
+        }
+        peek => peek.ok().filter(|peek| peek.held || !here.exists()),
+    };
     let state = peek.and_then(|peek| peek.state);
     let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
     let db = state.and_then(|state| name::parsed(&state.db)).filter(|db| !db.is_empty());
-    db.map_or(here, |db| PathBuf::from(OsString::from_vec(db)))
+    Ok(db.map_or(here, |db| PathBuf::from(OsString::from_vec(db))))
 }
 
 /// The store that a variable names for a spool that was typed; refused when the spool has one of its
 /// own. The variable may be left over from other work, and files would go into the wrong store.
 fn own_or(spool: &Path, db: &Path) -> Result<PathBuf, Failure> {
-    let own = store_of(spool);
+    let own = store_of(spool)?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if !own.exists() || real(&own) == real(db) {
         return Ok(db.to_owned());

@@ -7,38 +7,27 @@ use log::LevelFilter;
 use serde_json::json;
 
 use super::args::{Run, Where};
-use super::{Exit, Failure, options, results, store_in};
+use super::{Exit, Failure, options, owner, results, store_of};
 use crate::config::WORK_FOLDERS;
 use crate::daemon::{self, Job, Tally};
 use crate::report::visible_lines;
 use crate::signals;
+use crate::spool::advice;
 use crate::spool::name::shown_path;
 
 pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     // first of all: what is sent from here on is not lost and kills nothing
-    let asked = signals::start()
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
-    let config = at.config()?.unwrap_or_default();
-    start_log(config.daemon.log.to_level_filter());
-    let spool = at.spool()?;
-    refuse_missing(&spool)?;
-    let named = at.db.is_some().then(|| at.db()).transpose()?;
-    let db = named.or_else(|| config.db.clone()).unwrap_or_else(|| store_in(&spool));
-    // published for others, who may be somewhere else
-    let db = std::path::absolute(&db).unwrap_or(db);
-    if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {
-        let text = format!(
-            "the store {} must not lie in {}, where files are work: name another with --db",
-            shown_path(&db),
-            shown_path(&folder)
-        );
-        return Err(Failure::new(Exit::Config, text));
-    }
-    let options = options(&config);
-    let config_file = at.config.clone();
-    let once = command.once;
-    let log_is_fixed = is_log_fixed();
-    let job = Job { spool, db, options, config, config_file, log_is_fixed, once };
+    let asked = signals::start().map_err(|error| {
+        let why = advice::explain(Path::new("/"), &error);
+        Failure::new(Exit::Again, format!("cannot catch signals: {why}"))
+    })?;
+    owner::refuse_other(at)?;
+    let job = job(at, command).inspect_err(|failure| {
+        // `status` says why; without a spool that was named there is no place for it
+        if let Some(spool) = &at.spool {
+            daemon::note_failure(spool, &failure.message);
+        }
+    })?;
     let db = job.db.clone();
     let no_settings = job.config.window.is_none();
     let tally = daemon::run(job, &asked).map_err(|stopped| match stopped.exit {
@@ -58,17 +47,40 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
     Ok(if command.once && tally.failed > 0 { Exit::Refused } else { Exit::Done })
 }
 
-/// That the spool cannot be looked at does not mean that it is not there.
+/// What the daemon is to do, and with what.
+fn job(at: &Where, command: &Run) -> Result<Job, Failure> {
+    let config = at.config()?.unwrap_or_default();
+    start_log(config.daemon.log.to_level_filter());
+    let spool = at.spool()?;
+    refuse_missing(&spool)?;
+    let named = at.db.is_some().then(|| at.db()).transpose()?;
+    let db = match named.or_else(|| config.db.clone()) {
+        Some(db) => db,
+        // the one that was used last, which may have been named elsewhere
+        None => store_of(&spool)?,
+    };
+    // published for others, who may be somewhere else
+    let db = std::path::absolute(&db).unwrap_or(db);
+    if let Some(folder) = WORK_FOLDERS.iter().map(|f| spool.join(f)).find(|f| db.starts_with(f)) {
+        let text = format!(
+            "the store {} must not lie in {}, where files are work: name another with --db",
+            shown_path(&db),
+            shown_path(&folder)
+        );
+        return Err(Failure::new(Exit::Config, text));
+    }
+    let options = options(&config);
+    let (config_file, log_is_fixed) = (at.config.clone(), is_log_fixed());
+    Ok(Job { spool, db, options, config, config_file, log_is_fixed, once: command.once })
+}
+
+/// That the spool cannot be looked at does not mean that it is not there: that is waited out.
 fn refuse_missing(spool: &Path) -> Result<(), Failure> {
     let shown = shown_path(spool);
     match std::fs::metadata(spool) {
         Ok(seen) if seen.is_dir() => Ok(()),
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            let text = format!(
-                "cannot look at the spool {shown}: {error}; the user that runs windowflow must be \
-                 able to search the folders above it"
-            );
-            Err(Failure::new(Exit::Failed, text))
+            Ok(())
         }
         _ => {
             let text = format!("there is no folder {shown}: make it, then run again");

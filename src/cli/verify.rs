@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::args::{Verify as Arguments, Where};
-use super::{Exit, Failure, results, store_in};
+use super::{Exit, Failure, owner, results, store_in};
 use crate::report::{grouped, utc};
 use crate::spool::Spool;
 use crate::spool::lock::{Lock, LockError};
@@ -22,7 +22,10 @@ pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     let verify = Verify { db: &db, options: &options, spool: spool.as_ref(), limits };
     let (repaired, verified) = match (command.repair, &spool) {
         (false, _) => (None, verify.run()?),
-        (true, Some(spool)) => mend(&verify, spool)?,
+        (true, Some(spool)) => {
+            owner::refuse_other(at)?;
+            mend(&verify, spool)?
+        }
         // it says which options name one
         (true, None) => return at.spool().map(|_| Exit::Usage),
     };
@@ -76,7 +79,7 @@ fn advice(at: &Where, finding: &Finding) -> String {
 }
 
 /// What a shell takes for this one word.
-fn word(text: &str) -> Cow<'_, str> {
+pub(super) fn word(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
     match text.chars().all(is_plain) {
         true => Cow::Borrowed(text),

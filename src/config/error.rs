@@ -4,6 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
+use crate::spool::advice;
+
 /// One thing that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -41,6 +45,13 @@ impl ConfigError {
         ConfigError::Invalid { path: None, problems }
     }
 
+    /// Whether it is not the file that is wrong: the machine or a limit of this process is.
+    pub fn is_passing(&self) -> bool {
+        let ConfigError::Unreadable { error, .. } = self else { return false };
+        let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO];
+        advice::errno(error).is_some_and(|errno| limits.contains(&errno))
+    }
+
     pub(super) fn in_file(self, path: &Path) -> ConfigError {
         match self {
             ConfigError::Invalid { problems, .. } => {
@@ -58,7 +69,12 @@ impl fmt::Display for ConfigError {
                 write!(f, "there is no configuration file {path:?}: check the path")
             }
             ConfigError::Unreadable { path, error } => {
-                write!(f, "the configuration file {path:?} cannot be read: {error}")
+                write!(f, "the configuration file {path:?} cannot be read: ")?;
+                match advice::errno(error) {
+                    Some(Errno::ACCESS | Errno::PERM) => f.write_str(&advice::explain(path, error)),
+                    _ if self.is_passing() => f.write_str(&advice::explain(path, error)),
+                    _ => write!(f, "{error}"),
+                }
             }
             ConfigError::Invalid { path, problems } => {
                 for (at, problem) in problems.iter().enumerate() {

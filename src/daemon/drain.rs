@@ -13,7 +13,8 @@ use super::state::{Phase, Shared};
 use super::suspects::Suspects;
 use crate::config::Config;
 use crate::engine::settings::Settings;
-use crate::spool::Spool;
+use crate::exit::Exit;
+use crate::spool::{self, Spool};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::worker::{Reach, Trouble};
 
@@ -21,6 +22,8 @@ use crate::worker::{Reach, Trouble};
 pub(super) enum Note {
     /// It looked through the inbox for the first time: all that was left from before is known.
     Ready,
+    /// A passing fault is in the way of the start, and is waited out.
+    Waits,
     /// The shared state changed.
     Changed,
 }
@@ -54,7 +57,7 @@ impl Drain {
     pub(super) fn run(mut self) -> Over {
         let mut backoff = Backoff::new(&self.config);
         let store = loop {
-            match self.open_store() {
+            match self.open() {
                 Ok(store) => break store,
                 Err(trouble) if trouble.reach == Reach::Lasting || self.once => {
                     return Over::GaveUp(trouble);
@@ -65,6 +68,8 @@ impl Drain {
                 Err(trouble) => {
                     let wait = backoff.next();
                     self.in_the_way(&trouble, wait);
+                    // the receiver lives as long as the process does
+                    let _ = self.notes.send(Note::Waits);
                     let until = Instant::now() + wait;
                     // woken or not, the loop looks at what there is
                     while self.rest(until) {
@@ -82,8 +87,10 @@ impl Drain {
         Round::new(self, store).run()
     }
 
-    /// The store; made from the settings of the configuration where there is none.
-    fn open_store(&self) -> Result<SqliteStore, Trouble> {
+    /// Makes the folders of the spool where they are missing, tries them, and opens the store; that
+    /// is made from the settings of the configuration where there is none.
+    fn open(&self) -> Result<SqliteStore, Trouble> {
+        self.spool.prepare().map_err(|error| of_spool(&error))?;
         let options = self.options.clone();
         let opened = match self.settings {
             Some(settings) => {
@@ -131,5 +138,16 @@ impl Drain {
         }
         self.shared.set_waiting(false);
         is_woken
+    }
+}
+
+/// What it means that the spool cannot be used: as while it runs, what may pass is waited out.
+fn of_spool(error: &spool::Error) -> Trouble {
+    let trouble = Trouble::passing("spool", error.to_string());
+    match error {
+        spool::Error::OtherMount { .. } => {
+            Trouble { reach: Reach::Lasting, exit: Exit::Config, ..trouble }
+        }
+        spool::Error::Make { .. } | spool::Error::Probe { .. } => trouble,
     }
 }

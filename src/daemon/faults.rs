@@ -20,6 +20,8 @@ pub(super) enum Part {
     Spool,
     /// Some files; others go on.
     Files,
+    /// The next start: the configuration was read again, and is wrong.
+    Config,
     /// Report dumps.
     Reports,
     /// The removal of what is old.
@@ -33,6 +35,7 @@ impl Part {
     fn prefix(self) -> &'static str {
         match self {
             Part::Progress | Part::Spool | Part::Files => "",
+            Part::Config => "configuration: ",
             Part::Reports => "no report: ",
             Part::Retention => "retention: ",
             Part::State => "the state cannot be published: ",
@@ -44,7 +47,8 @@ impl Part {
             Part::Progress => "if this lasts, it has to be looked at",
             Part::Spool => "trying again until it passes",
             Part::Files => "trying again later",
-            Part::Reports => "the next request tries again",
+            Part::Config => "the next good reload ends this",
+            Part::Reports => "trying again until it passes",
             Part::Retention | Part::State => "the next turn tries again",
         }
     }
@@ -149,6 +153,13 @@ impl Faults {
                 if known.is_said { line() } else { None }
             }
         }
+    }
+
+    /// The same for what is logged elsewhere each time that it is met: it is only shown.
+    pub(super) fn show(&mut self, part: Part, kind: &str, text: &str, now: Instant) {
+        self.meet(part, kind, text, now);
+        let shown = self.known.iter_mut().filter(|known| known.part == part);
+        shown.for_each(|known| known.is_said = false);
     }
 
     /// Nothing is in the way of that part (any more).

@@ -8,6 +8,7 @@ mod life;
 mod quiet;
 mod retain;
 mod round;
+mod start;
 pub mod state;
 mod suspects;
 
@@ -17,23 +18,27 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, after, bounded, never, select, tick};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, TrySendError, after, bounded, never, select, tick,
+};
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::signals::Asked;
-use crate::spool::lock::{Lock, LockError};
+use crate::spool::lock::Lock;
 use crate::spool::name::shown_path;
 use crate::spool::trying::{Excuse, Trying};
-use crate::spool::{self, Spool};
+use crate::spool::{self, Spool, advice};
 use crate::store::sqlite::Options;
 use crate::systemd::Notifier;
 use crate::worker::Trouble;
+use backoff::Backoff;
 use drain::{Drain, Note, Over};
 use dump::Dumper;
 use faults::Part;
 use life::{Life, Panic, Panics};
+pub use start::note_failure;
 use state::{Fault, Phase, Shared, State};
 use suspects::Suspects;
 
@@ -105,11 +110,14 @@ pub struct Tally {
 /// When it cannot start, or meets a fault that does not pass.
 pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let notifier = Notifier::from_env();
-    let lock = Lock::take(&job.spool).map_err(|error| not_locked(&error))?;
-    let spool = Spool::open(&job.spool).map_err(|error| exit_of_spool(&error))?;
+    let Some(lock) = start::lock(&job, &notifier, asked)? else { return Ok(Tally::default()) };
+    let spool = Spool::at(&job.spool);
     let shared = Arc::new(Shared::default());
     introduce(&job, &spool, &shared);
-    let failed = |error: io::Error| Stopped::new(Exit::Failed, format!("no thread: {error}"));
+    let failed = |error: io::Error| {
+        let what = format!("no thread: {}", advice::explain(&job.spool, &error));
+        Stopped::new(Exit::Again, what)
+    };
     let panics = life::watch_panics();
     let (dumps, dumped) = start_dumper(&job, &spool, &shared).map_err(failed)?;
     let (wake, woken) = bounded(1);
@@ -184,28 +192,6 @@ fn introduce(job: &Job, spool: &Spool, shared: &Shared) {
     log::info!("windowflow {version}: inbox {inbox}, store {db}");
 }
 
-fn not_locked(error: &LockError) -> Stopped {
-    let LockError::Held { root, by } = error else {
-        return Stopped::new(Exit::Failed, error.to_string());
-    };
-    let holder = by.as_deref().and_then(|state| serde_json::from_str::<State>(state).ok());
-    let holder = holder.map_or_else(String::new, |state| format!(" (pid {})", state.pid));
-    let text = format!(
-        "another daemon{holder} has the spool {}: stop it first, or give this one a spool of its \
-         own",
-        shown_path(root)
-    );
-    Stopped::new(Exit::Again, text)
-}
-
-fn exit_of_spool(error: &spool::Error) -> Stopped {
-    let exit = match error {
-        spool::Error::OtherMount { .. } => Exit::Config,
-        spool::Error::Make { .. } | spool::Error::Probe { .. } => Exit::Failed,
-    };
-    Stopped::new(exit, error.to_string())
-}
-
 /// The thread that writes reports. One may be asked for while another is being written; more are
 /// the same request.
 /// Nothing ever arrives at the receiver: it is cut off when the thread ends.
@@ -220,17 +206,30 @@ fn start_dumper(
         reports: spool.reports().to_owned(),
     };
     let (ask, asked) = bounded::<()>(1);
-    let shared = Arc::clone(shared);
+    let (shared, backoff) = (Arc::clone(shared), Backoff::new(&job.config));
     let (end, ended) = bounded(1);
     thread::Builder::new().name("reports".to_owned()).spawn(move || {
         let _end = end;
-        for () in asked {
+        let mut failed: Option<Backoff> = None;
+        loop {
+            let request = match &failed {
+                None => asked.recv().map_err(RecvTimeoutError::from),
+                // the one that failed is owed still
+                Some(backoff) => asked.recv_timeout(backoff.left(Instant::now())),
+            };
+            if request == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
             match dumper.dump() {
                 Ok(path) => {
                     log::info!("report written: {}", shown_path(&path));
                     shared.pass(Part::Reports);
+                    failed = None;
                 }
-                Err(text) => shared.meet(Part::Reports, "report", &text),
+                Err(text) => {
+                    shared.meet(Part::Reports, "report", &text);
+                    failed.get_or_insert_with(|| backoff.clone()).next();
+                }
             }
         }
     })?;
@@ -290,6 +289,11 @@ impl Desk {
                     Ok(Note::Ready) => {
                         self.notifier.ready();
                         fed.ready(watchdog);
+                        self.dirty = true;
+                    }
+                    Ok(Note::Waits) => {
+                        // whoever started it need not wait with it: the status says why
+                        self.notifier.ready();
                         self.dirty = true;
                     }
                     // when the worker is gone, what it ended with arrives next
@@ -353,16 +357,7 @@ impl Desk {
         match self.read_config() {
             Ok(None) => log::info!("asked to read the configuration again, but there is no file"),
             Ok(Some(config)) => {
-                for key in self.job.config.fixed_differences(&config) {
-                    if key.starts_with("window") {
-                        log::warn!(
-                            "{key} has changed in the configuration, but a store never changes its \
-                             settings: put it back, or the next start is refused"
-                        );
-                    } else {
-                        log::warn!("{key} has changed in the configuration: restart to use it");
-                    }
-                }
+                self.name_differences(&config);
                 if !self.job.log_is_fixed {
                     log::set_max_level(config.daemon.log.to_level_filter());
                 }
@@ -371,9 +366,36 @@ impl Desk {
                 self.wake();
                 log::info!("configuration read again");
             }
-            Err(text) => log::error!("{text}; going on with the configuration as it was"),
+            Err(text) => {
+                log::error!("{text}; going on with the configuration as it was");
+                let text = format!("{text}; it goes on as it was, but the next start would fail");
+                self.shared.show(Part::Config, "reload", &text);
+            }
         }
+        self.dirty = true;
         self.notifier.ready();
+    }
+
+    /// Says what another configuration changes that cannot change while it runs. The settings of a
+    /// store never change: that they differ is shown until they do not.
+    fn name_differences(&self, config: &Config) {
+        let mut settings = Vec::new();
+        for key in self.job.config.fixed_differences(config) {
+            if key.starts_with("window") {
+                let text = format!(
+                    "{key} has changed in the configuration, but a store never changes its \
+                     settings: put it back, or the next start is refused"
+                );
+                log::warn!("{text}");
+                settings.push(text);
+            } else {
+                log::warn!("{key} has changed in the configuration: restart to use it");
+            }
+        }
+        match settings.first() {
+            Some(text) => self.shared.show(Part::Config, "settings", text),
+            None => drop(self.shared.pass(Part::Config)),
+        }
     }
 
     fn read_config(&self) -> Result<Option<Config>, String> {

@@ -42,7 +42,12 @@ impl Retain {
         is_wanted: &dyn Fn() -> bool,
     ) {
         let asked = drain.config.retention;
-        if Instant::now() < self.due || !prune::is_any(&store.settings(), &asked) {
+        if !prune::is_any(&store.settings(), &asked) {
+            // it may have been turned off because of its fault
+            drain.shared.pass(Part::Retention);
+            return;
+        }
+        if Instant::now() < self.due {
             return;
         }
         if !std::mem::replace(&mut self.told, true)

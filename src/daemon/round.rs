@@ -14,7 +14,7 @@ use super::faults::Part;
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
 use crate::spool::Entry;
-use crate::spool::scan::{Odd, Oddity, Scan, ScanError, Scanner, Why};
+use crate::spool::scan::{Odd, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::sqlite::SqliteStore;
 use crate::worker::{Reach, Trouble, Worker};
@@ -55,6 +55,8 @@ pub(super) struct Round {
     suspected: bool,
     // folders and files in the inbox that cannot be looked at
     unreadable: usize,
+    // what is wrong with the first of them
+    unreadable_why: Option<String>,
     // when the watch ended, which is not started again at once
     unwatched_since: Option<Instant>,
     // what the configuration declares is not in the store yet
@@ -94,6 +96,7 @@ impl Round {
             next_idle: None,
             suspected: false,
             unreadable: 0,
+            unreadable_why: None,
             unwatched_since: None,
             undeclared: true,
             unsuspected: true,
@@ -163,7 +166,9 @@ impl Round {
             }
             self.wait(&scan);
         }
-        match self.stuck.take() {
+        let unreadable = self.unreadable_why.take();
+        let unreadable = unreadable.map(|why| Trouble::passing("unreadable", why));
+        match self.stuck.take().or(unreadable) {
             Some(trouble) if self.drain.once => Over::GaveUp(trouble),
             _ => Over::Finished,
         }
@@ -217,15 +222,16 @@ impl Round {
             self.backoff.reset();
             self.drain.clear();
         }
-        let is_unreadable = |odd: &&Odd| matches!(odd.oddity, Oddity::Unreadable(_));
+        let is_unreadable = |odd: &&Odd| odd.oddity.is_fault();
         for odd in scan.odd.iter().filter(|odd| !is_unreadable(odd)) {
             if self.known_odd.insert(odd.clone()) {
                 log::warn!("{odd}");
             }
         }
         self.unreadable = scan.odd.iter().filter(is_unreadable).count();
-        if let Some(odd) = scan.odd.iter().find(is_unreadable) {
-            self.drain.shared.meet(Part::Files, "unreadable", &odd.to_string());
+        self.unreadable_why = scan.odd.iter().find(is_unreadable).map(Odd::to_string);
+        if let Some(why) = &self.unreadable_why {
+            self.drain.shared.meet(Part::Files, "unreadable", why);
         }
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));

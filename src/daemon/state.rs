@@ -159,6 +159,12 @@ impl Shared {
         }
     }
 
+    /// The same, without a line in the log.
+    pub(super) fn show(&self, part: Part, kind: &str, text: &str) {
+        self.faults().show(part, kind, text, Instant::now());
+        self.touched.store(true, Ordering::Release);
+    }
+
     /// Nothing is in the way of that part; whether something was.
     pub(super) fn pass(&self, part: Part) -> bool {
         let mut faults = self.faults();

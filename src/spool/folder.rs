@@ -125,6 +125,16 @@ impl Facts {
     }
 }
 
+/// The number of the mount on which a name in a held folder lies, or that folder itself (an empty
+/// name); none when the kernel does not tell, or there is nothing of that name.
+pub(super) fn mount_of(held: impl AsFd, name: impl rustix::path::Arg) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+    let seen = rustix::fs::statx(held, name, flags, StatxFlags::MNT_ID).ok()?;
+    StatxFlags::from_bits_retain(seen.stx_mask)
+        .contains(StatxFlags::MNT_ID)
+        .then_some(seen.stx_mnt_id)
+}
+
 /// How folders are held: as a place to start from. That needs no right to list them, and a watch on
 /// them does not report it.
 const HELD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

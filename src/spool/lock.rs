@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::Digest;
 
+use super::advice;
 use super::folder::{self, Facts, Kind};
 use super::name::shown_path;
 
@@ -260,6 +261,19 @@ pub enum LockError {
     },
 }
 
+impl LockError {
+    /// Whether it may pass: the system refuses, and nothing that somebody put there is in the way.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            LockError::Held { .. } => false,
+            // what we found ourselves, and a folder that has the name
+            LockError::Io { source, .. } => {
+                !matches!(source.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory)
+            }
+        }
+    }
+}
+
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -272,20 +286,11 @@ impl fmt::Display for LockError {
                 f.write_str("; stop it first, or give this one a spool of its own")
             }
             LockError::Io { path, source } => {
-                write!(f, "cannot lock the spool at {}: {source}; ", shown_path(path))?;
-                f.write_str(match rustix::io::Errno::from_io_error(source) {
-                    // found by us, not by the system
-                    None if source.kind() == io::ErrorKind::InvalidInput => {
-                        "somebody else put it there: remove it"
-                    }
-                    Some(rustix::io::Errno::ROFS) => {
-                        "mount it writable, or under systemd name the spool in ReadWritePaths="
-                    }
-                    Some(rustix::io::Errno::NOLCK) => {
-                        "the system has no more locks to give: end whatever holds many of them"
-                    }
-                    _ => "the user that runs windowflow must own the spool folder",
-                })
+                write!(f, "cannot lock the spool at {}: ", shown_path(path))?;
+                match self.is_passing() {
+                    true => f.write_str(&advice::explain(path, source)),
+                    false => write!(f, "{source}; somebody else put it there: remove it"),
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
 //! and [`shelve`] it once its fate is durable.
 
+pub mod advice;
 pub mod draft;
 mod folder;
 pub mod lock;
@@ -61,11 +62,19 @@ impl Spool {
     /// be made, is logged instead: it may pass, and nothing is lost meanwhile.
     pub fn open(root: &Path) -> Result<Spool, Error> {
         let spool = Spool::at(root);
-        for path in [&spool.inbox, &spool.done, &spool.failed, &spool.reports] {
+        spool.prepare()?;
+        Ok(spool)
+    }
+
+    /// The same for a spool that is [named](Spool::at) already.
+    ///
+    /// # Errors
+    /// As those of [`open`](Spool::open).
+    pub fn prepare(&self) -> Result<(), Error> {
+        for path in [&self.inbox, &self.done, &self.failed, &self.reports] {
             folder::make_all(path).map_err(|source| Error::Make { path: path.clone(), source })?;
         }
-        probe::prove_moves(&spool)?;
-        Ok(spool)
+        probe::prove_moves(self)
     }
 
     /// Names the folders of a spool and touches nothing: for commands that only read.
@@ -163,9 +172,9 @@ impl fmt::Display for Error {
         match self {
             Error::Make { path, source } => write!(
                 f,
-                "cannot make the spool folder {}: {source}; make it by hand, or give the user that \
-                 runs windowflow the right to write above it",
-                shown_path(path)
+                "cannot make the spool folder {}: {}",
+                shown_path(path),
+                advice::explain(path.parent().filter(|_| !path.exists()).unwrap_or(path), source)
             ),
             Error::OtherMount { from, to } => write!(
                 f,
@@ -178,9 +187,9 @@ impl fmt::Display for Error {
             ),
             Error::Probe { path, source } => write!(
                 f,
-                "cannot make, move or remove a file in {}: {source}; the user that runs windowflow \
-                 needs to read, write and search this folder",
-                shown_path(path)
+                "cannot make, move or remove a file in {}: {}",
+                shown_path(path),
+                advice::explain(path, source)
             ),
         }
     }

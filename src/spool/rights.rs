@@ -84,7 +84,7 @@ impl fmt::Display for Loose {
 }
 
 /// The path as it can be typed into a shell.
-fn typed(path: &Path) -> String {
+pub(super) fn typed(path: &Path) -> String {
     let shown = shown_path(path);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     match shown.chars().all(is_plain) {

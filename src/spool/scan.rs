@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FileType;
 
+use super::advice;
 use super::folder::{self, Facts, Kind};
 use super::name::shown_path;
 use super::still::{Moment, Sight, Verdict};
@@ -77,6 +78,16 @@ pub enum Oddity {
     NotASource,
     /// A folder that cannot be listed, or a damaged file, and what the system says.
     Unreadable(String),
+    /// The folder of a source that files cannot be moved out of: it, or the one in done or failed
+    /// that is named, is a mount of its own.
+    OtherMount(String),
+}
+
+impl Oddity {
+    /// Whether it is a fault that is tried again, rather than something that does not belong there.
+    pub fn is_fault(&self) -> bool {
+        matches!(self, Oddity::Unreadable(_) | Oddity::OtherMount(_))
+    }
 }
 
 impl fmt::Display for Odd {
@@ -96,10 +107,14 @@ impl fmt::Display for Odd {
                 "inbox/{entry} is a folder whose name cannot be a source (UTF-8, not blank): \
                  nothing in it is taken; rename it"
             ),
-            Oddity::Unreadable(error) => write!(
+            Oddity::Unreadable(error) => {
+                write!(f, "inbox/{entry} cannot be looked into: nothing of it is taken: {error}")
+            }
+            Oddity::OtherMount(folder) => write!(
                 f,
-                "inbox/{entry} cannot be looked into ({error}): nothing of it is taken; give the \
-                 user that runs windowflow the right to read and search it"
+                "nothing of inbox/{entry} is taken, since files cannot be moved out of it: \
+                 {folder} is another mount than inbox/: {}",
+                advice::OTHER_MOUNT
             ),
         }
     }
@@ -117,12 +132,7 @@ pub struct ScanError {
 impl fmt::Display for ScanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, source) = (shown_path(&self.path), &self.source);
-        write!(f, "inbox unreadable: {path}: {source}; ")?;
-        if source.kind() == io::ErrorKind::NotFound {
-            f.write_str("make the folder again")
-        } else {
-            f.write_str("give the user that runs windowflow the right to read and search it")
-        }
+        write!(f, "inbox unreadable: {path}: {}", advice::explain(&self.path, source))
     }
 }
 
@@ -204,6 +214,7 @@ impl Scanner {
     ) -> Result<Scan, ScanError> {
         let unreadable = |source| ScanError { path: spool.inbox().to_owned(), source };
         let inbox = folder::open(spool.inbox()).map_err(unreadable)?;
+        let mounts = Mounts { spool, inbox: folder::mount_of(&inbox, "") };
         let names = list(&inbox).map_err(unreadable)?;
 
         let is_first = self.round == 0;
@@ -215,7 +226,7 @@ impl Scanner {
             .judge_all(&inbox, None, names, &arrivals, moment, &mut found)
             .map_err(unreadable)?;
         for folder in folders {
-            self.scan_folder(&inbox, folder, &arrivals, moment, is_first, &mut found);
+            self.scan_folder((&inbox, &mounts), folder, &arrivals, moment, is_first, &mut found);
         }
         self.forget();
         Ok(found.into_scan(self.order))
@@ -223,7 +234,7 @@ impl Scanner {
 
     fn scan_folder(
         &mut self,
-        inbox: &OwnedFd,
+        (inbox, mounts): (&OwnedFd, &Mounts<'_>),
         folder: OsString,
         arrivals: &HashMap<Option<String>, HashSet<OsString>>,
         moment: Moment,
@@ -238,6 +249,14 @@ impl Scanner {
         }
         let judged = folder::open_sub(inbox, &folder).and_then(|held| {
             let names = list(&held)?;
+            if !names.is_empty()
+                && let Some(other) = mounts.other(&held, &source)
+            {
+                // known by now: it is not to be looked into again at once
+                self.seen.entry(Some(source.clone())).or_default().round = self.round;
+                found.odd(None, folder.clone(), Oddity::OtherMount(other));
+                return Ok(Vec::new());
+            }
             self.judge_all(&held, Some(&source), names, arrivals, moment, found)
         });
         match judged {
@@ -248,7 +267,11 @@ impl Scanner {
             }
             // it went away, or something else took its name: the next scan sees what
             Err(error) if ready::is_not_that_folder(&error) => {}
-            Err(error) => found.odd(None, folder, Oddity::Unreadable(error.to_string())),
+            Err(error) => {
+                let path = mounts.spool.inbox().join(&folder);
+                let error = advice::explain(&path, &error);
+                found.odd(None, folder, Oddity::Unreadable(error));
+            }
         }
     }
 
@@ -355,6 +378,31 @@ impl Scanner {
                 folder.files.shrink_to_fit();
             }
         }
+    }
+}
+
+/// Where the folders of the spool are mounted. That files can be moved from the inbox itself to done
+/// and failed was tried at the start.
+struct Mounts<'a> {
+    spool: &'a Spool,
+    // none: the kernel does not tell
+    inbox: Option<u64>,
+}
+
+impl Mounts<'_> {
+    /// The folder that is another mount than the inbox: the one of a source, which is `held`, or
+    /// that of the same name in done or failed. None when there is no such folder.
+    fn other(&self, held: &OwnedFd, source: &str) -> Option<String> {
+        let inbox = self.inbox?;
+        let differs = |mount: Option<u64>| mount.is_some_and(|mount| mount != inbox);
+        if differs(folder::mount_of(held, "")) {
+            return Some(format!("inbox/{}", name::shown(source.as_bytes())));
+        }
+        let bases = [("done", self.spool.done()), ("failed", self.spool.failed())];
+        bases.into_iter().find_map(|(name, base)| {
+            let is_other = differs(folder::mount_of(rustix::fs::CWD, base.join(source)));
+            is_other.then(|| format!("{name}/{}", name::shown(source.as_bytes())))
+        })
     }
 }
 

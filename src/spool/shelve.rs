@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
+use super::advice;
 use super::draft::Reason;
 use super::folder::{self, Facts, Kind};
 use super::name::shown_path;
@@ -39,7 +40,7 @@ pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf,
     let room = room_for(&entry.name, &to);
     let taken = |name: &OsStr| folder::exists(&to, name);
     let name = move_numbered(&from, &entry.name, &to, &entry.name, room, taken)
-        .map_err(|error| ShelveError::of(error, entry.path_in(spool.inbox())))?;
+        .map_err(|error| unmoved(error, (spool.inbox(), entry), spool.done()))?;
     let placed = Entry { folder: entry.folder.clone(), name };
     check_moved(spool, (&from, entry), (&to, spool.done(), &placed), &ours)?;
     spool.touch(spool.inbox(), entry.folder.as_deref());
@@ -78,7 +79,7 @@ fn move_to_failed(
     let room = room_for(&entry.name, &to);
     let room = room.saturating_sub(REASON_SUFFIX.len());
     let name = move_with_reason((&from, &entry.name), (&to, room), (&drafts, draft))
-        .map_err(|error| ShelveError::of(error, entry.path_in(spool.failed())))?;
+        .map_err(|error| unmoved(error, (spool.inbox(), entry), spool.failed()))?;
     let placed = Entry { folder: entry.folder.clone(), name };
     let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), &ours);
     if let Err(ShelveError::Replaced | ShelveError::Changed) = checked {
@@ -104,7 +105,7 @@ pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveErro
     let room = room_for(&entry.name, &to);
     let taken = |name: &OsStr| folder::exists(&to, name);
     let name = move_numbered(&from, &entry.name, &to, &entry.name, room, taken)
-        .map_err(|error| ShelveError::of(error, entry.path_in(spool.failed())))?;
+        .map_err(|error| unmoved(error, (spool.failed(), entry), spool.inbox()))?;
     // The daemon may have refused the file again by now: then the reason is a new one, and stays.
     let reason_now = Facts::at(&from, &reason).ok();
     if reason_before.is_some_and(|before| reason_now.is_some_and(|now| now.file == before.file)) {
@@ -272,9 +273,9 @@ impl fmt::Display for ShelveError {
             ShelveError::Gone => f.write_str("the file is gone"),
             ShelveError::Io(path, error) => write!(
                 f,
-                "cannot move a file at {}: {error}; the user that runs windowflow must be able to \
-                 write there, and the disk must have room",
-                shown_path(path)
+                "cannot move a file at {}: {}",
+                shown_path(path),
+                advice::explain(path, error)
             ),
         }
     }
@@ -293,6 +294,16 @@ fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
     folder::open_source(base, entry.folder.as_deref()).map_err(|error| {
         if is_not_that_folder(&error) { ShelveError::Gone } else { io_at(base, error) }
     })
+}
+
+/// A move from the folder of an entry in one of the spool's folders to that in another.
+fn unmoved(error: io::Error, (from, entry): (&Path, &Entry), to: &Path) -> ShelveError {
+    let folder = |base: &Path| match &entry.folder {
+        Some(source) => base.join(source),
+        None => base.to_owned(),
+    };
+    let blamed = advice::blamed(entry.path_in(from), &folder(from), &folder(to), &error);
+    ShelveError::of(error, blamed)
 }
 
 pub(super) fn io_at(path: &Path, error: io::Error) -> ShelveError {

@@ -1,4 +1,4 @@
-//! Reads ahead of the writer, on a thread of its own: opens files, unpacks, decodes and hashes them
+//! Reads ahead of the writer, on the reader thread: opens files, unpacks, decodes and hashes them
 //! in order, and makes the producer's bytes durable. The store is never touched here.
 
 use std::collections::VecDeque;
@@ -9,10 +9,9 @@ use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, never};
 
 use crate::decode::{Decoder, Digest, Fault, Limits};
 use crate::event::{Chunk, HashKey};
@@ -21,6 +20,8 @@ use crate::spool::Entry;
 use crate::spool::ready::{self, OpenError, Opened};
 use crate::spool::trying::{Hand, Trying};
 use crate::store::{Scout, Store};
+
+use super::reader_thread::{ReaderThread, Running};
 
 /// How many messages may wait for the writer: three for a file of one chunk.
 const WAITING: usize = 3 * 64;
@@ -90,9 +91,9 @@ impl Upcoming {
     }
 }
 
-/// The writer's end. Dropping it ends the thread.
-pub struct Ahead<'s> {
-    entries: &'s [&'s Entry],
+/// The writer's end. Dropping it waits until the reader thread has left these files.
+pub struct Ahead<'w> {
+    entries: Arc<[Entry]>,
     // how many files were told of
     seen: usize,
     next: Option<Upcoming>,
@@ -100,24 +101,24 @@ pub struct Ahead<'s> {
     spare: Sender<Chunk>,
     room: Sender<()>,
     wanted: Arc<Wanted>,
-    thread: Option<ScopedJoinHandle<'s, ()>>,
-    waiting: Waiting<'s>,
+    running: Option<Running>,
+    waiting: Waiting<'w>,
     // how many blocks there were when it was last looked
     blocks: usize,
     // the wait was ended
     gave_up: bool,
 }
 
-impl<'s> Ahead<'s> {
-    /// Begins to read these files of the inbox.
+impl<'w> Ahead<'w> {
+    /// Has that thread read these files of the inbox.
     pub(super) fn start(
-        scope: &'s Scope<'s, '_>,
+        thread: &ReaderThread,
         inbox: PathBuf,
-        entries: &'s [&'s Entry],
+        entries: Arc<[Entry]>,
         limits: Limits,
         store: &dyn Store,
-        (trying, waiting): (Arc<Trying>, Waiting<'s>),
-    ) -> io::Result<Ahead<'s>> {
+        (trying, waiting): (Arc<Trying>, Waiting<'w>),
+    ) -> Ahead<'w> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
         let (room, rooms) = bounded(LARGE_WAITING);
@@ -142,26 +143,14 @@ impl<'s> Ahead<'s> {
             trying: Arc::clone(&trying),
             read_parts: 0,
         };
-        let thread = Builder::new().name("reader".to_owned()).spawn_scoped(scope, move || {
+        let to_read = Arc::clone(&entries);
+        let running = Some(thread.run(move || {
             // nobody listens any more: then it is not needed any more
-            let _ = reader.read(entries);
+            let _ = reader.read(&to_read);
             trying.put_down(Hand::Reader);
-        })?;
-        let thread = Some(thread);
+        }));
         let (seen, next, blocks, gave_up) = (0, None, 0, false);
-        Ok(Ahead {
-            entries,
-            seen,
-            next,
-            told,
-            spare,
-            room,
-            wanted,
-            thread,
-            waiting,
-            blocks,
-            gave_up,
-        })
+        Ahead { entries, seen, next, told, spare, room, wanted, running, waiting, blocks, gave_up }
     }
 
     /// How many files were taken.
@@ -193,7 +182,7 @@ impl<'s> Ahead<'s> {
     }
 
     /// The parts of the file that was taken last.
-    pub(super) fn feed(&mut self) -> Fed<'_, 's> {
+    pub(super) fn feed(&mut self) -> Fed<'_, 'w> {
         Fed { ahead: self, part: Part { chunk: Chunk::default(), read: Ok(false) } }
     }
 
@@ -209,8 +198,8 @@ impl<'s> Ahead<'s> {
             }
         };
         if matches!(told, Err(RecvTimeoutError::Disconnected))
-            && let Some(thread) = self.thread.take()
-            && let Err(panicked) = thread.join()
+            && let Some(running) = self.running.take()
+            && let Err(panicked) = running.wait()
         {
             panic::resume_unwind(panicked);
         }
@@ -238,9 +227,22 @@ impl<'s> Ahead<'s> {
     }
 }
 
+impl Drop for Ahead<'_> {
+    fn drop(&mut self) {
+        // the thread stops at its next block, or where it would tell something
+        self.wanted.nothing.store(usize::MAX, Ordering::Relaxed);
+        self.told = never();
+        self.room = bounded(0).0;
+        if let Some(running) = self.running.take() {
+            // the panic hook has told of a panic already
+            let _ = running.wait();
+        }
+    }
+}
+
 /// The file that was taken last, as it was read.
-pub(super) struct Fed<'a, 's> {
-    ahead: &'a mut Ahead<'s>,
+pub(super) struct Fed<'a, 'w> {
+    ahead: &'a mut Ahead<'w>,
     part: Part,
 }
 
@@ -330,7 +332,7 @@ impl<T> From<SendError<T>> for Gone {
 }
 
 impl Reader {
-    fn read(mut self, entries: &[&Entry]) -> Result<(), Gone> {
+    fn read(mut self, entries: &[Entry]) -> Result<(), Gone> {
         for (number, entry) in entries.iter().enumerate() {
             match ready::open_entry(&self.inbox, entry) {
                 Ok(opened) => {

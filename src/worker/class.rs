@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::exit::Exit;
 use crate::refusal::Code;
-use crate::room;
+use crate::spool::advice;
 use crate::store;
 
 /// A fault that is not the file's.
@@ -61,25 +61,11 @@ struct Row {
     name: &'static str,
     of_file: Whose,
     of_spool: Reach,
-    fix: &'static str,
 }
 
-const fn row(errno: Errno, name: &'static str, of_file: Reach, fix: &'static str) -> Row {
-    Row { errno, name, of_file: Whose::Ours(of_file), of_spool: Reach::Spool, fix }
+const fn row(errno: Errno, name: &'static str, of_file: Reach) -> Row {
+    Row { errno, name, of_file: Whose::Ours(of_file), of_spool: Reach::Spool }
 }
-
-const LOOK: &str = "look at the disk and at the kernel's log";
-const CHECK: &str = "the file system is damaged: look at the kernel's log, unmount it and run fsck";
-const RIGHTS: &str = "give the user that runs windowflow the right to read, write and search it";
-const READ_ONLY: &str = "mount it writable, or under systemd name the spool in ReadWritePaths=";
-const MEMORY: &str = "end something else, or raise the limit of this service (MemoryMax=)";
-const TASKS: &str = "raise the limit of processes and threads (ulimit -u, or TasksMax=)";
-const OPEN_FILES: &str = "raise the limit of open files (ulimit -n, or LimitNOFILE= under systemd)";
-const ALL_FILES: &str = "too many files are open on this machine: raise fs.file-max (sysctl)";
-const LOCKS: &str = "the system has no more locks to give: end whatever holds many of them";
-const MOUNT: &str = "is it still mounted? mount it again";
-const NAME: &str = "give the file a shorter name";
-const AGAIN: &str = "make the folder again";
 
 /// Every answer that means something of its own. A fault with one file leaves the others alone,
 /// unless what is missing is missing for all of them.
@@ -90,44 +76,39 @@ const ERRNOS: &[Row] = &[
         name: "EACCES",
         of_file: Whose::TheFiles(Code::Unreadable),
         of_spool: Reach::Spool,
-        fix: RIGHTS,
     },
     Row {
         errno: Errno::PERM,
         name: "EPERM",
         of_file: Whose::TheFiles(Code::Unreadable),
         of_spool: Reach::Spool,
-        fix: RIGHTS,
     },
-    row(Errno::NOSPC,       "ENOSPC",       Reach::Spool, room::MAKE_ROOM),
-    row(Errno::DQUOT,       "EDQUOT",       Reach::Spool, room::MAKE_ROOM),
-    row(Errno::ROFS,        "EROFS",        Reach::Spool, READ_ONLY),
-    row(Errno::MFILE,       "EMFILE",       Reach::Spool, OPEN_FILES),
-    row(Errno::NFILE,       "ENFILE",       Reach::Spool, ALL_FILES),
-    row(Errno::NOMEM,       "ENOMEM",       Reach::Spool, MEMORY),
-    row(Errno::NOLCK,       "ENOLCK",       Reach::Spool, LOCKS),
-    row(Errno::AGAIN,       "EAGAIN",       Reach::Spool, TASKS),
-    row(Errno::IO,          "EIO",          Reach::File,  LOOK),
-    row(Errno::UCLEAN,      "EUCLEAN",      Reach::File,  CHECK),
-    row(Errno::BADMSG,      "EBADMSG",      Reach::File,  CHECK),
-    row(Errno::STALE,       "ESTALE",       Reach::File,  MOUNT),
-    row(Errno::NOTCONN,     "ENOTCONN",     Reach::File,  MOUNT),
-    row(Errno::TIMEDOUT,    "ETIMEDOUT",    Reach::File,  MOUNT),
-    row(Errno::NAMETOOLONG, "ENAMETOOLONG", Reach::File,  NAME),
-    row(Errno::NOENT,       "ENOENT",       Reach::File,  AGAIN),
+    row(Errno::NOSPC,       "ENOSPC",       Reach::Spool),
+    row(Errno::DQUOT,       "EDQUOT",       Reach::Spool),
+    row(Errno::ROFS,        "EROFS",        Reach::Spool),
+    row(Errno::MFILE,       "EMFILE",       Reach::Spool),
+    row(Errno::NFILE,       "ENFILE",       Reach::Spool),
+    row(Errno::NOMEM,       "ENOMEM",       Reach::Spool),
+    row(Errno::NOLCK,       "ENOLCK",       Reach::Spool),
+    row(Errno::AGAIN,       "EAGAIN",       Reach::Spool),
+    row(Errno::IO,          "EIO",          Reach::File),
+    row(Errno::UCLEAN,      "EUCLEAN",      Reach::File),
+    row(Errno::BADMSG,      "EBADMSG",      Reach::File),
+    row(Errno::STALE,       "ESTALE",       Reach::File),
+    row(Errno::NOTCONN,     "ENOTCONN",     Reach::File),
+    row(Errno::TIMEDOUT,    "ETIMEDOUT",    Reach::File),
+    row(Errno::NAMETOOLONG, "ENAMETOOLONG", Reach::File),
+    row(Errno::NOENT,       "ENOENT",       Reach::File),
+    // the limit of this process, which holds for every file that it writes
+    row(Errno::FBIG,        "EFBIG",        Reach::Spool),
+    row(Errno::XDEV,        "EXDEV",        Reach::File),
 ];
 
 /// Any other.
-const OTHER: Row = row(Errno::IO, "other", Reach::File, LOOK);
+const OTHER: Row = row(Errno::IO, "other", Reach::File);
 
 fn of_errno(error: &io::Error) -> &'static Row {
-    let errno = Errno::from_io_error(error).or_else(|| match error.kind() {
-        // made by us or by the library, without a number
-        io::ErrorKind::PermissionDenied => Some(Errno::ACCESS),
-        io::ErrorKind::OutOfMemory => Some(Errno::NOMEM),
-        io::ErrorKind::InvalidFilename => Some(Errno::NAMETOOLONG),
-        _ => None,
-    });
+    let errno = advice::errno(error);
     let found = errno.and_then(|errno| ERRNOS.iter().find(|row| row.errno == errno));
     found.unwrap_or(&OTHER)
 }
@@ -193,14 +174,7 @@ impl Trouble {
             (Doing::File, Whose::TheFiles(_)) => Reach::File,
             (Doing::Spool, _) => row.of_spool,
         };
-        let fix = row.fix;
-        let text = if matches!(row.errno, Errno::NOSPC | Errno::DQUOT) {
-            let folder = path.parent().filter(|_| !path.is_dir()).unwrap_or(path);
-            let full = room::is_full(folder, room::free_bytes(folder));
-            format!("{what}: {}: {full}; {fix}", path.display())
-        } else {
-            format!("{what}: {}: {error}; {fix}", path.display())
-        };
+        let text = format!("{what}: {}: {}", path.display(), advice::explain(path, error));
         Trouble { reach, exit: Exit::Again, kind: format!("{kind} {}", row.name), text }
     }
 
@@ -230,8 +204,8 @@ mod tests {
         let expected = [
             ("EACCES", refused, "the right to read, write and search"),
             ("EPERM", refused, "the right to read, write and search"),
-            ("ENOSPC", ours(Spool), "free some space"),
-            ("EDQUOT", ours(Spool), "raise its quota"),
+            ("ENOSPC", ours(Spool), "it goes on by itself"),
+            ("EDQUOT", ours(Spool), "raise the quota"),
             ("EROFS", ours(Spool), "ReadWritePaths="),
             ("EMFILE", ours(Spool), "LimitNOFILE="),
             ("ENFILE", ours(Spool), "fs.file-max"),
@@ -246,6 +220,8 @@ mod tests {
             ("ETIMEDOUT", ours(File), "mount it again"),
             ("ENAMETOOLONG", ours(File), "shorter name"),
             ("ENOENT", ours(File), "make the folder again"),
+            ("EFBIG", ours(Spool), "LimitFSIZE="),
+            ("EXDEV", ours(File), "mount of its own"),
         ];
         assert_eq!(ERRNOS.len(), expected.len());
         let folder = Path::new("/");
@@ -258,13 +234,17 @@ mod tests {
             let text = &trouble.text;
             assert!(text.starts_with("cannot move a: /: ") && text.contains(fix), "{text}");
             let is_full = matches!(name, "ENOSPC" | "EDQUOT");
-            assert_eq!(text.contains("disk full: ") && text.contains("bytes free on /"), is_full);
+            assert_eq!(
+                text.contains("free on /") || text.contains("free there"),
+                is_full,
+                "{text}"
+            );
         }
-        let odd = io::Error::from(Errno::XDEV);
+        let odd = io::Error::from(Errno::RANGE);
         assert_eq!(whose(&odd), ours(File));
         let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &odd);
         assert_eq!((trouble.kind.as_str(), trouble.reach), ("unread other", File));
-        assert!(trouble.text.ends_with(LOOK), "{}", trouble.text);
+        assert!(trouble.text.ends_with("the kernel's log"), "{}", trouble.text);
     }
 
     #[test]

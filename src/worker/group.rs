@@ -189,9 +189,6 @@ impl Worker {
             }
         };
         trying.put_down(Hand::Writer);
-        if mode == Mode::Commit && matches!(ended, Ok(Ended::Committed(_))) {
-            self.is_doubted = false;
-        }
         let is_unknown = matches!(ended, Err(ingest::Error::Store(store::Error::Unknown(_))));
         let fate = match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
@@ -253,10 +250,7 @@ impl Worker {
     fn sync(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Trouble> {
         for _ in 0..ASK_AGAIN {
             match self.store.sync() {
-                Ok(()) => {
-                    self.is_doubted = false;
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(store::Error::Unknown(text)) => {
                     self.doubt(&text);
                     self.ask_again(group, pace)?;

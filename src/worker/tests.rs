@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use super::*;
 use crate::engine::settings::Settings;
@@ -146,26 +145,22 @@ impl World {
     fn drain(&mut self, pace: &mut dyn Pace) -> Vec<(String, Verdict)> {
         let names = self.names(self.spool.inbox());
         let entries: Vec<Entry> = names.into_iter().map(|name| Entry::new(None, name)).collect();
-        let entries: Vec<&Entry> = entries.iter().collect();
-        thread::scope(|scope| {
-            let mut ahead = self.worker.read_ahead(scope, &entries, unwatched()).unwrap();
-            let mut all = Vec::new();
-            loop {
-                let verdicts = self.worker.take_group(&mut ahead, pace);
-                let is_over = verdicts.is_empty();
-                for (entry, verdict) in verdicts {
-                    // what stands in the way of all is waited out, then all is looked at afresh
-                    if matches!(&verdict, Verdict::Trouble(trouble) if trouble.reach != Reach::File)
-                    {
-                        return all;
-                    }
-                    all.push((entry.shown(), verdict));
-                }
-                if is_over {
+        let mut ahead = self.worker.read_ahead(entries, unwatched()).unwrap();
+        let mut all = Vec::new();
+        loop {
+            let verdicts = self.worker.take_group(&mut ahead, pace);
+            let is_over = verdicts.is_empty();
+            for (entry, verdict) in verdicts {
+                // what stands in the way of all is waited out, then all is looked at afresh
+                if matches!(&verdict, Verdict::Trouble(trouble) if trouble.reach != Reach::File) {
                     return all;
                 }
+                all.push((entry.shown(), verdict));
             }
-        })
+            if is_over {
+                return all;
+            }
+        }
     }
 
     /// What has left the inbox is durable.
@@ -343,12 +338,18 @@ fn what_went_away_or_cannot_be_a_file_is_told_within_the_group() {
     let mut world = World::new(usize::MAX, Failure::Io);
     let entries = ["0-gone", "1-good", "1-nothing", "5-good"].map(|name| Entry::new(None, name));
     fs::create_dir(world.spool.inbox().join("1-nothing")).unwrap();
-    let entries: Vec<&Entry> = entries.iter().collect();
-    let verdicts = thread::scope(|scope| {
-        let mut ahead = world.worker.read_ahead(scope, &entries, unwatched()).unwrap();
-        world.worker.take_group(&mut ahead, &mut Steady)
-    });
+    let mut ahead = world.worker.read_ahead(entries.into(), unwatched()).unwrap();
+    let verdicts = world.worker.take_group(&mut ahead, &mut Steady);
     let is_gone = |at: usize| matches!(verdicts[at].1, Verdict::Gone);
     let is_done = |at: usize| matches!(verdicts[at].1, Verdict::Done(..));
     assert!(is_gone(0) && is_done(1) && is_gone(2) && is_done(3), "{verdicts:?}");
+}
+
+#[test]
+fn case_141_a_doubt_is_logged_once_and_then_once_a_minute() {
+    let (mut said, start) = (None, Instant::now());
+    // a try every quarter of a second, for three minutes less one try
+    let tries = (0..719).map(|n| start + Duration::from_millis(250 * n));
+    let logged = tries.filter(|now| is_due(&mut said, *now)).count();
+    assert_eq!(logged, 3);
 }

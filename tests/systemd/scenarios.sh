@@ -313,8 +313,8 @@ read_only_is_named_with_its_fix() {
   expect accepted 5 "$(total accepted)"
 }
 
-# Longer than a start may take: the daemon says that it's alive and what it waits for, and goes on
-# by itself when the disk has room again.
+# Longer than a start may take, which is over at once: the daemon says that it's alive and what it waits
+# for, and goes on by itself when the disk has room again.
 scenario_a_full_disk_at_start_is_waited_out() {
   local filler=/var/lib/windowflow/filler
   configure '[daemon]' 'backoff_max_ms = 500'
@@ -325,7 +325,7 @@ scenario_a_full_disk_at_start_is_waited_out() {
   override TimeoutStartSec=4 WatchdogSec=2
   box systemctl start --no-block windowflow
   within 30 "twice the time for a start has passed" has_been_starting_for_8_s
-  expect ActiveState activating "$(unit ActiveState)"
+  expect ActiveState active "$(unit ActiveState)"
   expect NRestarts 0 "$(unit NRestarts)"
   unit StatusText | grep -qE 'full|room|space' || fail "its status is '$(unit StatusText)'"
   box rm $filler
@@ -335,6 +335,22 @@ scenario_a_full_disk_at_start_is_waited_out() {
   box systemctl stop windowflow
   box umount /var/lib/windowflow
 }
+
+scenario_case_140_a_closed_folder_at_start_is_waited_out() {
+  configure '[daemon]' 'backoff_max_ms = 500'
+  box systemctl start windowflow
+  box systemctl stop windowflow
+  batch waits 5 | drop alice waits.ndjson
+  box chmod 500 $spool/done
+  box systemctl start windowflow
+  within 30 "its status names the folder" status_names $spool/done
+  expect NRestarts 0 "$(unit NRestarts)"
+  box chmod 750 $spool/done
+  within 30 "waits.ndjson is done" in_folder done/waits.ndjson
+  expect accepted 5 "$(total accepted)"
+}
+status_names() { unit StatusText | grep -qF "$1"; }
+
 has_been_starting_for_8_s() {
   box awk -v from_us="$(unit InactiveExitTimestampMonotonic)" \
     '{ exit !($1 * 1000000 > from_us + 8000000) }' /proc/uptime

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use super::Round;
@@ -130,28 +129,23 @@ impl Round {
     /// Takes these files until there is another configuration for the rest; how many of them were
     /// taken, and how many left the inbox.
     fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Trouble> {
-        thread::scope(|scope| {
-            let shared = Arc::clone(&self.drain.shared);
-            let waiting = move || {
-                shared.beat();
-                if shared.out_of_time() {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            };
-            let mut ahead = self.worker.read_ahead(scope, ready, Box::new(waiting))?;
-            let mut left = 0;
-            loop {
-                let mut hand = Hand { drain: &self.drain };
-                let verdicts = self.worker.take_group(&mut ahead, &mut hand);
-                let is_over = verdicts.is_empty();
-                left += self.judge(verdicts)?;
-                if is_over || self.obey() {
-                    return Ok((ahead.taken(), left));
-                }
+        let shared = Arc::clone(&self.drain.shared);
+        let waiting = move || {
+            shared.beat();
+            if shared.out_of_time() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let entries = ready.iter().map(|entry| (*entry).clone()).collect();
+        let mut ahead = self.worker.read_ahead(entries, Box::new(waiting))?;
+        let mut left = 0;
+        loop {
+            let mut hand = Hand { drain: &self.drain };
+            let verdicts = self.worker.take_group(&mut ahead, &mut hand);
+            let is_over = verdicts.is_empty();
+            left += self.judge(verdicts)?;
+            if is_over || self.obey() {
+                return Ok((ahead.taken(), left));
             }
-        })
+        }
     }
 
     /// What became of files; how many left the inbox. A trouble with one of them is told once all

@@ -14,7 +14,7 @@ use crate::engine::settings::Settings;
 use crate::store::Error;
 
 use super::Options;
-use super::fault::{fault, io_fault};
+use super::fault::{fault, io_fault, refuse_foreign, refuse_unreadable};
 use super::place::{
     has_small_blocks, has_whole_index, refuse_network, refuse_without_room, sync_folder_of,
     with_ending,
@@ -45,6 +45,7 @@ pub(super) fn writer(
     options: &Options,
     wait: Duration,
 ) -> Result<(Connection, Settings), Error> {
+    refuse_foreign(path)?;
     refuse_without_room(path, true)?;
     let had_log = with_ending(path, "-wal").exists();
     // what is foreign must be left as it is, and one that may write would play back its journal
@@ -72,6 +73,7 @@ pub(super) fn writer(
 
 /// A connection that can only read; what it is was checked.
 pub(super) fn reader(path: &Path, options: &Options, wait: Duration) -> Result<Connection, Error> {
+    refuse_unreadable(path)?;
     refuse_network(path, options.allow_network_fs)?;
     match std::fs::metadata(path) {
         Ok(seen) if !seen.is_file() => return Err(schema::no_store(path)),

@@ -18,6 +18,7 @@ mod quiet;
 mod rights;
 mod signals;
 mod soak;
+mod surroundings;
 mod syncs;
 mod truth;
 mod watcher;

@@ -127,23 +127,6 @@ fn case_067_when_done_cannot_be_written_to_the_file_waits_and_is_counted_once() 
 }
 
 #[test]
-fn case_067_what_cannot_be_written_to_at_the_start_is_named_with_its_path() {
-    for folder in ["done", "failed", "inbox"] {
-        let world = unprivileged();
-        let config = write_config(&world, &[]);
-        world.run(&["run", "--once", "--config", &config]).ok();
-        world.drop_in("a.json", one("a"));
-        let path = world.spool().join(folder);
-        chmod(&path, 0o555);
-        let ran = world.run(&["run", "--config", &config]).exits(1);
-        assert!(ran.err.contains(path.to_str().unwrap()), "{}", ran.err);
-        assert!(ran.err.contains("needs to read, write and search"), "{}", ran.err);
-        chmod(&path, 0o755);
-        assert_eq!(world.names("inbox"), ["a.json"]);
-    }
-}
-
-#[test]
 fn case_067_a_store_that_cannot_be_written_to_is_a_passing_fault_that_names_the_fix() {
     let world = unprivileged();
     let daemon = quick(&world);
