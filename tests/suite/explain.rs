@@ -370,10 +370,9 @@ fn an_idle_daemon_removes_what_is_old() {
     let config = world.root().join("w.toml");
     fs::write(&config, "[retention]\nreports_days = 1\n").unwrap();
     let daemon = world.daemon_with(&["--config", config.to_str().unwrap()]);
-    world.eventually("what is old is removed", || {
-        !dump.exists() && world.log().contains("removed from the store")
-    });
+    world.eventually("what is old is removed", || !dump.exists());
     daemon.stop();
+    // the batch itself has forgotten what lies behind the horizon
     assert_eq!(world.run(&["prune", "--json"]).ok().json()["ids"], 0);
 }
 

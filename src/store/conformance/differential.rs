@@ -13,7 +13,7 @@ use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::event::{Event, Place};
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
-use crate::store::{Error, EventRef, RememberedRow, Retention, Snapshot, Store};
+use crate::store::{Error, EventRef, Pruned, RememberedRow, Retention, Snapshot, Store};
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -132,7 +132,11 @@ fn answer<S: Store>(store: &mut S, number: u64, what: &What, cut: usize) -> Stri
             discard(store, number, |id| id.starts_with(*first)).map_err(Stopped::Store)
         }
         What::ApplyLate => apply_late(store, number, cut).map_err(Stopped::Store),
-        What::Prune(what) => return format!("{:?}", store.prune(what)),
+        What::Prune(what) => {
+            // a batch may have forgotten some ids before
+            let pruned = store.prune(what).map(|pruned| Pruned { ids: 0, ..pruned });
+            return format!("{pruned:?}");
+        }
         What::Later(_) => return String::new(),
     };
     match told {

@@ -239,9 +239,14 @@ impl Batch for SqliteBatch<'_> {
         };
         let (delivery, named) = (&self.delivery, &self.sources);
         let ended = &mut head;
+        let horizon_ms = self.store.settings.dedup_horizon_ms();
+        let forgotten_ms = horizon_ms.map(|ms| ended.watermark_ms.saturating_sub(ms));
         self.store.attempt_in_memory("keep the receipt of a batch", |connection, memory| {
             memory.measure(ended);
             memory.tidy(connection, true)?;
+            if let Some(from_ms) = forgotten_ms {
+                memory.forget(connection, from_ms)?;
+            }
             sources::stamp(connection, named, committed.batch, &delivery.file, committed_at_ms)?;
             receipts::keep(connection, delivery, receipt, &committed, committed_at_ms)?;
             head::save(connection, ended)

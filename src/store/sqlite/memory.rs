@@ -22,6 +22,8 @@ pub(super) struct Sizes {
     pub(super) recent_windows: usize,
     /// Rows from which on it is.
     pub(super) recent_rows: u64,
+    /// Rows of the ledger that are looked at together, at the least, for what is forgotten.
+    pub(super) forget_rows: u64,
 }
 
 impl Default for Sizes {
@@ -33,6 +35,7 @@ impl Default for Sizes {
             least_merge_ids: 1 << 16,
             recent_windows: 1 << 16,
             recent_rows: 1 << 14,
+            forget_rows: 64,
         }
     }
 }
@@ -93,6 +96,14 @@ impl Memory {
             self.recent_at = Some(at);
         }
         Ok(&mut self.recent)
+    }
+
+    /// Forgets some of what is older than that, in step with what the batch that ends has added.
+    pub(super) fn forget(&mut self, connection: &Connection, from_ms: i64) -> rusqlite::Result<()> {
+        match self.ledger_at {
+            Some(_) => self.ledger.forget_in_step(connection, from_ms, self.sizes.forget_rows),
+            None => Ok(()),
+        }
     }
 
     /// Makes runs, goes on merging them, and works into the tables what there is too much of. Of a

@@ -30,6 +30,7 @@ const TINY: Sizes = Sizes {
     least_merge_ids: 1,
     recent_windows: 2,
     recent_rows: 5,
+    forget_rows: 1,
 };
 
 impl Files {

@@ -1,9 +1,20 @@
 //! Entries that are forgotten: single ones, and those behind the horizon, some rows at a time.
+//!
+//! With a horizon, each batch forgets in step with what it adds: for each row that it writes, two
+//! are looked at, round and round. So the ledger never holds more than about twice what the horizon
+//! remembers, in whatever order times come. What is forgotten has no part in any answer by then:
+//! when it goes changes no result.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::row::{Entry, without};
-use super::run;
+use super::{Ledger, run};
+
+/// How many rows are looked at for each that was added.
+const ROWS_A_ROW: u64 = 2;
+
+/// The most rows that one batch looks at: about a tenth of a second.
+const MOST_ROWS: u64 = 1 << 14;
 
 /// How far the entries were walked through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,38 +54,127 @@ pub(in crate::store::sqlite) fn forget_some(
     walk: &Walk,
 ) -> rusqlite::Result<Walk> {
     let runs = run::list(connection)?;
-    let (from, to) = next_stretch(&runs, walk.from, from_ms);
+    let (step, _) = forget_rows(connection, &runs, from_ms, rows as u64, walk.from..END)?;
+    if step.gone > 0 {
+        for run in &runs {
+            if is_empty(connection, run)? {
+                run::remove(connection, run)?;
+            }
+        }
+    }
+    Ok(step)
+}
+
+/// Forgets in at most so many rows of the first stretch within `within` that may hold something so
+/// old; also how many rows it looked at.
+fn forget_rows(
+    connection: &Connection,
+    runs: &[run::Facts],
+    from_ms: i64,
+    rows: u64,
+    within: std::ops::Range<u64>,
+) -> rusqlite::Result<(Walk, u64)> {
+    let (from, to) = next_stretch(runs, within.start, from_ms);
+    let to = to.min(within.end);
     let found: Vec<(u64, Vec<u8>)> = connection
         .prepare_cached(
             "SELECT first, entries FROM ledger_entries WHERE first >= ?1 AND first < ?2 \
              ORDER BY first LIMIT ?3",
         )?
-        .query_map(params![from, to, rows as u64], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map(params![from, to, rows], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let mut gone = 0;
     for (first, row) in &found {
         let kept = without(row, |_, entry| entry.timestamp_ms < from_ms)?;
         gone += replace(connection, *first, kept)?;
     }
-    let is_over = found.len() < rows && to == END;
+    let is_over = (found.len() as u64) < rows && to == within.end;
     let from = match found.last() {
-        Some((first, _)) if found.len() == rows => first + 1,
+        Some((first, _)) if found.len() as u64 == rows => first + 1,
         _ => to,
     };
-    if gone > 0 {
-        for run in runs {
-            let is_empty: bool = connection
-                .prepare_cached(
-                    "SELECT NOT EXISTS (SELECT 1 FROM ledger_entries \
-                     WHERE first >= ?1 AND first < ?2)",
-                )?
-                .query_row(params![run.new.from, run.new.to], |row| row.get(0))?;
-            if is_empty {
-                run::remove(connection, &run)?;
+    Ok((Walk { from, gone, is_over }, found.len() as u64))
+}
+
+/// Whether all entries of a run are forgotten.
+fn is_empty(connection: &Connection, run: &run::Facts) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT NOT EXISTS (SELECT 1 FROM ledger_entries WHERE first >= ?1 AND first < ?2)",
+        )?
+        .query_row(params![run.new.from, run.new.to], |row| row.get(0))
+}
+
+impl Ledger {
+    /// What has begun anew forgets at its first batch already, from some row on: processes that take
+    /// in one small batch each keep up as well, whatever is left of old rows at the front.
+    pub(super) fn begin_to_forget(
+        &mut self,
+        connection: &Connection,
+        next_position: u64,
+    ) -> rusqlite::Result<()> {
+        let first: Option<u64> = connection
+            .prepare_cached("SELECT MIN(first) FROM ledger_entries")?
+            .query_row([], |row| row.get(0))?;
+        let first = first.unwrap_or(next_position);
+        // another place after each batch
+        let mixed = next_position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.walked = first + mixed % (next_position - first).max(1);
+        self.is_fresh = true;
+        Ok(())
+    }
+
+    /// Forgets some of what is older than `from_ms`, in step with the rows that were added: nothing
+    /// before at least `least_rows` are to be looked at. To be called at the end of a batch, whose
+    /// events are all judged.
+    pub(in crate::store::sqlite) fn forget_in_step(
+        &mut self,
+        connection: &Connection,
+        from_ms: i64,
+        least_rows: u64,
+    ) -> rusqlite::Result<()> {
+        let owed = (ROWS_A_ROW * self.rows_added).min(MOST_ROWS);
+        if least_rows == u64::MAX || (owed < least_rows && !self.is_fresh) {
+            return Ok(());
+        }
+        (self.rows_added, self.is_fresh) = (0, false);
+        let mut left = owed.max(least_rows);
+        let runs: Vec<run::Facts> = self.runs.iter().map(|run| run.facts).collect();
+        // what came last is mostly young
+        let end = if self.tail.least_ms() < from_ms { END } else { self.tail.from() };
+        let mut gone = 0;
+        while left > 0 {
+            let within = self.walked.min(end)..end;
+            let (step, looked) = forget_rows(connection, &runs, from_ms, left, within)?;
+            (gone, left) = (gone + step.gone, left - looked);
+            self.walked = if step.is_over { 0 } else { step.from };
+            if step.is_over {
+                break;
             }
         }
+        if gone > 0 {
+            self.drop_empty_runs(connection, &runs)?;
+        }
+        Ok(())
     }
-    Ok(Walk { from, gone, is_over })
+
+    /// Takes away the runs of which all is forgotten; what is being merged waits until it is.
+    fn drop_empty_runs(
+        &mut self,
+        connection: &Connection,
+        runs: &[run::Facts],
+    ) -> rusqlite::Result<()> {
+        for run in runs {
+            let is_merged = self.merging.as_ref().is_some_and(|now| now.merged.contains(run));
+            if !is_merged && is_empty(connection, run)? {
+                run::remove(connection, run)?;
+                self.must_load = true;
+                self.runs.retain(|known| known.facts != *run);
+                self.publish();
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Behind all positions.

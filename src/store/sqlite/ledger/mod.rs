@@ -29,7 +29,7 @@ use std::sync::{Arc, PoisonError};
 use rusqlite::{Connection, params};
 
 use crate::engine::{Fact, Seen};
-use crate::event::{Chunk, Event, HashKey};
+use crate::event::{Chunk, HashKey};
 use crate::refusal::Other;
 use crate::store::Scout;
 
@@ -83,6 +83,11 @@ pub(super) struct Ledger {
     /// The numbers of those that were made since the batch began.
     made: Vec<u64>,
     merging: Option<Merging>,
+    /// How many rows were added since some were forgotten, and how far the entries were walked.
+    rows_added: u64,
+    walked: u64,
+    /// It was loaded, and has forgotten nothing since.
+    is_fresh: bool,
     /// Something was done since the batch began that to undo all must be read again.
     must_load: bool,
     /// Rows of the chunk that was looked up last whose ids are known, with their positions.
@@ -102,18 +107,6 @@ enum Place {
     Tail(u64),
     /// With what was found there ahead, if it was: the number of the hit.
     Run(Reverse<usize>, Option<usize>),
-}
-
-impl Seen {
-    /// What the entry of an id says of an event that has it, too.
-    fn of(entry: &Entry<'_>, event: &Event<'_>) -> Seen {
-        Seen {
-            batch: entry.batch,
-            event_index: entry.event_index,
-            timestamp_ms: entry.timestamp_ms,
-            same_payload: entry.same_payload(event),
-        }
-    }
 }
 
 impl Ledger {
@@ -146,6 +139,7 @@ impl Ledger {
             self.merging = self.merging.take().or(merging);
         }
         self.hits.clear();
+        self.begin_to_forget(connection, next_position)?;
         self.load_tail(connection, next_position)
     }
 
@@ -360,6 +354,7 @@ impl Ledger {
                 };
                 if !writer.has_room_for(&entry) {
                     insert.execute(params![first, writer.take()])?;
+                    self.rows_added += 1;
                     first = self.tail.next();
                 }
                 writer.push(&entry);
@@ -370,6 +365,7 @@ impl Ledger {
         }
         if writer.count() > 0 {
             insert.execute(params![first, writer.take()])?;
+            self.rows_added += 1;
         }
         self.hits.clear();
         again.sort_unstable();

@@ -5,6 +5,7 @@
 //! the hash of its id, its time and its value as differences, and its key. One that was forgotten
 //! keeps its place with a length of nothing.
 
+use crate::engine::Seen;
 use crate::event::Event;
 use crate::store::sqlite::codec::{Damaged, Reader, put, put_signed, signed_bytes};
 
@@ -34,6 +35,18 @@ impl Entry<'_> {
         self.key == event.key
             && self.timestamp_ms == event.timestamp_ms
             && self.value == event.value
+    }
+}
+
+impl Seen {
+    /// What the entry of an id says of an event that has it, too.
+    pub(super) fn of(entry: &Entry<'_>, event: &Event<'_>) -> Seen {
+        Seen {
+            batch: entry.batch,
+            event_index: entry.event_index,
+            timestamp_ms: entry.timestamp_ms,
+            same_payload: entry.same_payload(event),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ const SMALL: Sizes = Sizes {
     least_merge_ids: 100,
     recent_windows: usize::MAX,
     recent_rows: u64::MAX,
+    forget_rows: u64::MAX,
 };
 
 /// When the event of an id happened; those of two thousand ids later are of the same times.

@@ -29,6 +29,11 @@ fn second(number: u64) -> Vec<Ev> {
     (0..20).map(|n| ev(&name(n), &name(n), number as i64 * 1000, 1)).collect()
 }
 
+/// Stores whose batches forget nothing by themselves.
+fn only_pruned() -> Files {
+    Files { sizes: Sizes { forget_rows: u64::MAX, ..Sizes::default() }, ..Files::new() }
+}
+
 #[test]
 fn the_file_stops_growing_under_steady_load() {
     let files = Files::new();
@@ -55,7 +60,7 @@ fn the_file_stops_growing_under_steady_load() {
 
 #[test]
 fn others_get_their_turn_in_between() {
-    let files = Files::new();
+    let files = only_pruned();
     let mut store = files.make(settings().with_dedup_horizon_ms(Some(3000)).unwrap());
     (1..=20).for_each(|number| {
         deliver(&mut store, number, &second(number));
@@ -88,7 +93,7 @@ fn others_get_their_turn_in_between() {
 
 #[test]
 fn what_is_cut_short_goes_on_where_it_stopped() {
-    let files = Files::new();
+    let files = only_pruned();
     let mut store = files.make(settings().with_dedup_horizon_ms(Some(3000)).unwrap());
     (1..=20).for_each(|number| {
         deliver(&mut store, number, &second(number));
@@ -145,4 +150,40 @@ fn receipts_go_when_they_are_many_and_old() {
         }
         other => panic!("expected a conflict, found {other:?}"),
     }
+}
+
+/// Nobody prunes, and a process takes in no more than some batches, as under `run --once`. Seconds are
+/// numbered; one event in each may be far ahead, which keeps its row and nothing else.
+fn grown(is_one_ahead: bool) -> i64 {
+    let files = Files::new();
+    let mut store = files.make(settings().with_dedup_horizon_ms(Some(3000)).unwrap());
+    let key = "k".repeat(200);
+    let second = |number: u64| -> Vec<Ev> {
+        let at = |n: u64| if is_one_ahead && n == 7 { 2_000_000 } else { number as i64 * 1000 };
+        (0..100).map(|n| ev(&format!("{number}-{n}"), &key, at(n), 1)).collect()
+    };
+    let mut size = 0;
+    for number in 1..=180 {
+        deliver(&mut store, number, &second(number));
+        if number % 7 == 0 {
+            store = files.reopen(store);
+        }
+        if number == 60 {
+            size = pages(&store);
+        }
+    }
+    let again = deliver(&mut store, 500, &second(180)[..3]);
+    assert_eq!(again.counts.duplicate, 3, "what is remembered still is");
+    pages(&store) - size
+}
+
+#[test]
+fn case_149_a_store_with_a_horizon_stops_growing_without_a_pause() {
+    // 120 seconds are written in 720 pages
+    let (even, ahead) = (grown(false), grown(true));
+    assert!(even <= 20, "{even} pages more");
+    assert!(
+        ahead <= 200,
+        "{ahead} pages more: one of the six pages of each second, and held events"
+    );
 }
