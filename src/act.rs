@@ -1,5 +1,10 @@
 //! Batches without a file: the watermark set by hand, sources that come and go, kept events that are
-//! settled. Each is one transaction.
+//! settled.
+//!
+//! Each is one transaction, except where many kept events are settled: these take turns with other
+//! writers.
+
+use std::time::{Duration, Instant};
 
 use crate::engine::settings::Settings;
 use crate::engine::{self, Changes, Counts, Fact, Judge, Move, Outcome, Presence, window};
@@ -7,6 +12,15 @@ use crate::event::{Chunk, DEFAULT_SOURCE, Event};
 use crate::store::{
     self, Act, Batch, Begun, Committed, Delivery, EventRef, Kept, Receipt, Settlement, Store,
 };
+
+/// How many kept events one transaction settles: about a fifth of a second.
+const SETTLED_A_TURN: u64 = 20_000;
+
+/// The most of them, where all are late events of one window.
+const SETTLED_OF_WINDOW_A_TURN: u64 = 50_000;
+
+/// How many are looked at in one transaction, wanted or not.
+const LOOKED_AT_A_TURN: u64 = 100_000;
 
 /// Who asks for it, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +54,10 @@ impl From<store::Error> for Error {
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The batch that did it; none when there was nothing to do.
+    /// The batch that did it, or the last of them; none when there was nothing to do.
     pub batch: Option<u64>,
+    /// How many batches did it.
+    pub batches: u64,
     /// How many sources or kept events it concerned.
     pub concerned: u64,
     /// What became of events that were judged again.
@@ -111,88 +127,157 @@ pub fn change_presence(
     })
 }
 
-/// Judges held events again, by the rules of this moment; those that are still too far ahead of the
-/// clock stay held.
+/// What becomes of kept events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// Held events are judged again, by the rules of this moment; those that are still too far
+    /// ahead of the clock stay held.
+    Release,
+    /// Held events are dropped for good. Their ids stay known: when they come again they are
+    /// repeats.
+    Discard,
+    /// Kept late events become revisions of their windows, each once. One that is late by the
+    /// stricter rule only waits until its window is final: before, there is nothing to correct.
+    Correct,
+}
+
+impl Settling {
+    fn act(self) -> Act {
+        match self {
+            Settling::Release => Act::Release,
+            Settling::Discard => Act::Discard,
+            Settling::Correct => Act::Correct,
+        }
+    }
+
+    fn kept(self) -> Kept {
+        match self {
+            Settling::Release | Settling::Discard => Kept::Held,
+            Settling::Correct => Kept::Late,
+        }
+    }
+}
+
+/// Settles the kept events that are wanted, all in one transaction.
 ///
 /// # Errors
 /// When the store cannot do its part; [`store::Error::Overflow`] when a window would leave its
-/// range: nothing is released then.
-pub fn release(
+/// range: nothing is settled then.
+pub fn settle(
     store: &mut dyn Store,
+    what: Settling,
     wanted: &mut Wanted<'_>,
     asked: Asked<'_>,
+) -> Result<Done, Error> {
+    one_turn(store, what, wanted, asked, &mut Turn::unbounded())
+}
+
+/// The same as [`settle`], in as many transactions of bounded size as are needed, each of which is
+/// whole. `rest` is told after each how long it held the store, and gives others their turn. The
+/// events are taken in the same order, so that the results are those of one transaction.
+///
+/// # Errors
+/// [`Halted`] when a transaction failed: those before it stand, and to ask again goes on with the
+/// rest.
+pub fn settle_in_turns(
+    store: &mut dyn Store,
+    what: Settling,
+    wanted: &mut Wanted<'_>,
+    asked: Asked<'_>,
+    rest: &mut dyn FnMut(Duration),
+) -> Result<Done, Box<Halted>> {
+    all_turns(store, what, wanted, asked, Turn::bounded(), rest)
+}
+
+fn all_turns(
+    store: &mut dyn Store,
+    what: Settling,
+    wanted: &mut Wanted<'_>,
+    asked: Asked<'_>,
+    mut turn: Turn,
+    rest: &mut dyn FnMut(Duration),
+) -> Result<Done, Box<Halted>> {
+    let mut all: Option<Done> = None;
+    loop {
+        let begun = Instant::now();
+        let done = match one_turn(store, what, wanted, asked, &mut turn) {
+            Ok(done) => done,
+            Err(error) => return Err(Box::new(Halted { done: all, error })),
+        };
+        match &mut all {
+            Some(all) => all.add(&done),
+            none => *none = Some(done),
+        }
+        if let Some(all) = all.take_if(|_| turn.is_over) {
+            return Ok(all);
+        }
+        rest(begun.elapsed());
+    }
+}
+
+/// Why kept events were settled only in part.
+#[derive(Debug)]
+pub struct Halted {
+    /// What was done before, over all transactions; none when there was none.
+    pub done: Option<Done>,
+    /// Why it ended.
+    pub error: Error,
+}
+
+fn one_turn(
+    store: &mut dyn Store,
+    what: Settling,
+    wanted: &mut Wanted<'_>,
+    asked: Asked<'_>,
+    turn: &mut Turn,
 ) -> Result<Done, Error> {
     let settings = store.settings();
-    in_batch(store, Act::Release, asked, |batch| {
+    in_batch(store, what.act(), asked, |batch| {
         let mut judge = Judge::release(settings, batch.number());
-        let mut effect = Effect::nothing(batch.progress(&[])?.watermark_ms);
-        each_kept(batch, Kept::Held, wanted, |batch, chunk, refs| {
-            let progress = batch.progress(&judge.sources(chunk))?;
-            judge.learn(&progress);
-            let judged = judge.judge(chunk, &vec![Fact::New; chunk.len()]);
-            batch.apply(chunk, &judged.changes)?;
-            let settled: Vec<EventRef> = judged
-                .outcomes
-                .iter()
-                .zip(refs)
-                .filter(|(outcome, _)| **outcome != Outcome::Future)
-                .map(|(_, kept)| *kept)
-                .collect();
-            batch.settle(&settled, Settlement::Released)?;
-            effect.concerned += settled.len() as u64;
-            effect.counts.add(&judged.changes.counts);
-            effect.watermark_ms = judged.changes.watermark_ms;
-            Ok(())
-        })?;
-        Ok(effect)
-    })
-}
-
-/// Drops held events for good. Their ids stay known: when they come again they are repeats.
-///
-/// # Errors
-/// When the store cannot do its part.
-pub fn discard(
-    store: &mut dyn Store,
-    wanted: &mut Wanted<'_>,
-    asked: Asked<'_>,
-) -> Result<Done, Error> {
-    in_batch(store, Act::Discard, asked, |batch| {
-        let mut effect = Effect::nothing(batch.progress(&[])?.watermark_ms);
-        each_kept(batch, Kept::Held, wanted, |batch, _, refs| {
-            batch.settle(refs, Settlement::Discarded)?;
-            effect.concerned += refs.len() as u64;
-            Ok(())
-        })?;
-        Ok(effect)
-    })
-}
-
-/// Turns kept late events into revisions of their windows, each once. One that is late by the
-/// stricter rule only waits until its window is final: before, there is nothing to correct.
-///
-/// # Errors
-/// When the store cannot do its part; [`store::Error::Overflow`] when a window would leave its
-/// range: nothing is corrected then.
-pub fn correct(
-    store: &mut dyn Store,
-    wanted: &mut Wanted<'_>,
-    asked: Asked<'_>,
-) -> Result<Done, Error> {
-    let settings: Settings = store.settings();
-    in_batch(store, Act::Correct, asked, |batch| {
         let watermark_ms = batch.progress(&[])?.watermark_ms;
         let mut effect = Effect::nothing(watermark_ms);
-        each_kept(batch, Kept::Late, wanted, |batch, chunk, refs| {
-            let corrections = engine::corrections(chunk, &settings);
-            let changes = Changes { corrections, watermark_ms, ..Changes::default() };
-            batch.apply(chunk, &changes)?;
-            batch.settle(refs, Settlement::Applied)?;
-            effect.concerned += refs.len() as u64;
+        each_kept(batch, what.kept(), wanted, turn, &settings, |batch, chunk, refs| {
+            effect.concerned += match what {
+                Settling::Release => release(batch, &mut judge, chunk, refs, &mut effect)?,
+                Settling::Discard => {
+                    batch.settle(refs, Settlement::Discarded)?;
+                    refs.len() as u64
+                }
+                Settling::Correct => {
+                    let corrections = engine::corrections(chunk, &settings);
+                    let changes = Changes { corrections, watermark_ms, ..Changes::default() };
+                    batch.apply(chunk, &changes)?;
+                    batch.settle(refs, Settlement::Applied)?;
+                    refs.len() as u64
+                }
+            };
             Ok(())
         })?;
         Ok(effect)
     })
+}
+
+/// Judges held events again; how many of them are no longer held.
+fn release(
+    batch: &mut dyn Batch,
+    judge: &mut Judge,
+    chunk: &Chunk,
+    refs: &[EventRef],
+    effect: &mut Effect,
+) -> Result<u64, Error> {
+    let progress = batch.progress(&judge.sources(chunk))?;
+    judge.learn(&progress);
+    let judged = judge.judge(chunk, &vec![Fact::New; chunk.len()]);
+    batch.apply(chunk, &judged.changes)?;
+    let released = judged.outcomes.iter().zip(refs);
+    let released: Vec<EventRef> = released
+        .filter(|(outcome, _)| **outcome != Outcome::Future)
+        .map(|(_, kept)| *kept)
+        .collect();
+    batch.settle(&released, Settlement::Released)?;
+    effect.counts.add(&judged.changes.counts);
+    effect.watermark_ms = judged.changes.watermark_ms;
+    Ok(released.len() as u64)
 }
 
 /// What was done within a batch.
@@ -224,7 +309,8 @@ fn in_batch(
     let effect = work(batch.as_mut())?;
     if effect.concerned == 0 {
         let Effect { concerned, counts, watermark_ms } = effect;
-        return Ok(Done { batch: None, concerned, counts, watermark_ms, windows_closed: 0 });
+        let (batch, batches, windows_closed) = (None, 0, 0);
+        return Ok(Done { batch, batches, concerned, counts, watermark_ms, windows_closed });
     }
     let receipt = Receipt::Act {
         act,
@@ -238,37 +324,107 @@ fn in_batch(
 impl Done {
     fn of(committed: Committed, concerned: u64) -> Done {
         let Committed { batch, counts, watermark_ms, windows_closed } = committed;
-        Done { batch: Some(batch), concerned, counts, watermark_ms, windows_closed }
+        let (batch, batches) = (Some(batch), 1);
+        Done { batch, batches, concerned, counts, watermark_ms, windows_closed }
+    }
+
+    /// Adds what the next transaction did.
+    fn add(&mut self, next: &Done) {
+        self.batch = next.batch.or(self.batch);
+        self.batches += next.batches;
+        self.concerned += next.concerned;
+        self.counts.add(&next.counts);
+        self.watermark_ms = next.watermark_ms;
+        self.windows_closed += next.windows_closed;
     }
 }
 
-/// Walks over the kept events that are wanted, chunk by chunk, in the order in which they came.
+/// How far the kept events were walked through, and how many one transaction may settle.
+struct Turn {
+    after: Option<EventRef>,
+    is_over: bool,
+    /// How many events are settled before it ends; late ones go on to the end of their window,
+    /// which gets one revision a transaction.
+    settled: u64,
+    settled_of_window: u64,
+    /// How many are looked at before it ends.
+    looked: u64,
+}
+
+impl Turn {
+    fn unbounded() -> Turn {
+        Turn {
+            after: None,
+            is_over: false,
+            settled: u64::MAX,
+            settled_of_window: u64::MAX,
+            looked: u64::MAX,
+        }
+    }
+
+    fn bounded() -> Turn {
+        Turn {
+            settled: SETTLED_A_TURN,
+            settled_of_window: SETTLED_OF_WINDOW_A_TURN,
+            looked: LOOKED_AT_A_TURN,
+            ..Turn::unbounded()
+        }
+    }
+}
+
+/// Walks over the kept events that are wanted, chunk by chunk, in their order, until all were
+/// looked at or the turn is over.
 fn each_kept(
     batch: &mut dyn Batch,
     kind: Kept,
     wanted: &mut Wanted<'_>,
+    turn: &mut Turn,
+    settings: &Settings,
     mut work: impl FnMut(&mut dyn Batch, &Chunk, &[EventRef]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (mut found, mut found_refs) = (Chunk::default(), Vec::new());
     let (mut chunk, mut refs) = (Chunk::default(), Vec::new());
-    let mut first_index = 0;
-    let mut after = None;
-    loop {
-        batch.kept(kind, after, &mut found, &mut found_refs)?;
-        let Some(last) = found_refs.last() else { return Ok(()) };
-        after = Some(*last);
+    let (mut settled, mut looked) = (0, 0);
+    let mut is_enough = false;
+    // of the last one that was settled, once it is enough
+    let mut last_window: Option<(i64, String)> = None;
+    while !is_enough {
+        batch.kept(kind, turn.after, &mut found, &mut found_refs)?;
+        if found_refs.is_empty() {
+            turn.is_over = true;
+            return Ok(());
+        }
         // what is set aside again is told apart by its index in this batch
-        chunk.restart(first_index);
+        chunk.restart(settled);
         refs.clear();
         for (event, kept) in found.iter().zip(&found_refs) {
+            let window = || window::start_ms(event.timestamp_ms, settings.window_ms());
+            let is_of_last = || {
+                last_window.as_ref().is_some_and(|last| (last.0, &*last.1) == (window(), event.key))
+            };
+            is_enough = looked >= turn.looked
+                || settled >= turn.settled_of_window
+                || (settled >= turn.settled && !(kind == Kept::Late && is_of_last()));
+            if is_enough {
+                break;
+            }
+            turn.after = Some(*kept);
+            looked += 1;
             if wanted(&event) {
                 chunk.push(event);
                 refs.push(*kept);
+                settled += 1;
+                if settled == turn.settled {
+                    last_window = Some((window(), event.key.to_owned()));
+                }
             }
         }
         if !chunk.is_empty() {
-            first_index += chunk.len() as u64;
             work(batch, &chunk, &refs)?;
         }
     }
+    Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use serde_json::json;
 
 use super::args::Where;
 use super::report::snapshot;
+use super::settle::pause;
 use super::{Exit, Failure, complain, results};
 use crate::clock::Clock;
 use crate::prune::{self, Removed};
@@ -26,8 +28,14 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         false => Removed::default(),
     };
     drop(state);
-    let pruned =
-        prune::rows(&mut store, &retention, true, summary.watermark_ms, now_ms, &mut go_on)?;
+    let mut begun = Instant::now();
+    let mut with_pauses = || {
+        pause(begun.elapsed());
+        begun = Instant::now();
+        ControlFlow::Continue(())
+    };
+    let watermark_ms = summary.watermark_ms;
+    let pruned = prune::rows(&mut store, &retention, true, watermark_ms, now_ms, &mut with_pauses)?;
     let rows = [
         ("ids", pruned.ids),
         ("windows", pruned.windows),

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::args::{Late, Settle, Where};
 use super::report::{filter, snapshot};
 use super::{Exit, Failure, asked_by, complain, results};
-use crate::act::{self, Asked, Done};
+use crate::act::{self, Asked, Done, Halted, Settling};
 use crate::clock::Clock;
 use crate::engine::settings::LatePolicy;
 use crate::engine::window;
@@ -26,22 +28,20 @@ pub(super) fn held(at: &Where) -> Result<Exit, Failure> {
 }
 
 pub(super) fn release(at: &Where, command: &Settle) -> Result<Exit, Failure> {
-    settle(at, command, "released", act::release)
+    settle(at, command, "released", Settling::Release)
 }
 
 pub(super) fn discard(at: &Where, command: &Settle) -> Result<Exit, Failure> {
-    settle(at, command, "discarded", act::discard)
+    settle(at, command, "discarded", Settling::Discard)
 }
 
-type Act = fn(&mut dyn Store, &mut act::Wanted<'_>, Asked<'_>) -> Result<Done, act::Error>;
-
-fn settle(at: &Where, command: &Settle, verb: &str, act: Act) -> Result<Exit, Failure> {
+fn settle(at: &Where, command: &Settle, verb: &str, what: Settling) -> Result<Exit, Failure> {
     let mut store: SqliteStore = at.open()?;
     let mut missing: BTreeSet<&str> = command.ids.iter().map(String::as_str).collect();
     let by = asked_by();
     let asked = Asked { by: &by, reason: command.reason.as_deref() };
     let mut wanted = |event: &Event<'_>| command.all || missing.remove(event.id);
-    let done = act(&mut store, &mut wanted, asked)?;
+    let done = in_turns(&mut store, what, verb, &mut wanted, asked)?;
     print(at, verb, &done, None)?;
     for id in &missing {
         complain(&format!("no held event has the id {id:?}; see: windowflow held"));
@@ -58,11 +58,40 @@ pub(super) fn apply_late(at: &Where, command: &Late) -> Result<Exit, Failure> {
     let mut wanted = |event: &Event<'_>| {
         filter.takes(event.key, window::start_ms(event.timestamp_ms, window_ms))
     };
-    let done = act::correct(&mut store, &mut wanted, asked)?;
+    let done = in_turns(&mut store, Settling::Correct, "applied", &mut wanted, asked)?;
     let left = Left::of(&snapshot(at)?, &filter)?;
     print(at, "applied", &done, Some(&left))?;
     left.complain();
     Ok(Exit::Done)
+}
+
+/// The longest pause between two transactions: whoever waits for the store looks at least that often
+/// whether it is free.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Gives others the store for about as long as it was held.
+pub(super) fn pause(held: Duration) {
+    thread::sleep(held.min(LONGEST_PAUSE));
+}
+
+fn in_turns(
+    store: &mut dyn Store,
+    what: Settling,
+    verb: &str,
+    wanted: &mut act::Wanted<'_>,
+    asked: Asked<'_>,
+) -> Result<Done, Failure> {
+    act::settle_in_turns(store, what, wanted, asked, &mut pause).map_err(|halted| {
+        let Halted { done, error } = *halted;
+        if let Some(done) = done.filter(|done| done.concerned > 0) {
+            complain(&format!(
+                "events {verb} before this failed: {}; they stay so, and the same command again \
+                 goes on with the rest",
+                done.concerned
+            ));
+        }
+        error.into()
+    })
 }
 
 /// Late events that were asked for and are still no part of a revision.
@@ -124,6 +153,7 @@ fn print(at: &Where, verb: &str, done: &Done, left: Option<&Left>) -> Result<(),
     if at.json {
         let mut line = json!({
             "batch": done.batch,
+            "batches": done.batches,
             "events": done.concerned,
             "counts": done.counts,
             "watermark_ms": done.watermark_ms,

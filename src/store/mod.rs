@@ -144,7 +144,7 @@ pub trait Batch {
     fn closings(&self) -> &[u64];
 
     /// Writes into `chunk` the next events of that kind that were kept and not settled yet, behind
-    /// `after`, in the order in which they came, each with its source, at most [`KEPT_AT_ONCE`];
+    /// `after`, in the order in which they came (late ones window by window), each with its source, at most [`KEPT_AT_ONCE`];
     /// and into `refs` which they are. An empty chunk means that there are no more. Without `after`
     /// the chunk begins at index 0, else behind the events that it held.
     ///

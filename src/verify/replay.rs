@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::files::DoneFiles;
-use crate::act::{self, Asked, Done};
+use crate::act::{self, Asked, Done, Settling};
 use crate::archive;
 use crate::clock::Clock;
 use crate::decode::Limits;
@@ -170,9 +170,9 @@ impl Replay<'_> {
             let store = self.scratch.store();
             let mut wants = |event: &Event<'_>| wanted.wants(event);
             let done = match name {
-                _ if is(Act::Correct) => act::correct(store, &mut wants, asked),
-                _ if is(Act::Release) => act::release(store, &mut wants, asked),
-                _ if is(Act::Discard) => act::discard(store, &mut wants, asked),
+                _ if is(Act::Correct) => act::settle(store, Settling::Correct, &mut wants, asked),
+                _ if is(Act::Release) => act::settle(store, Settling::Release, &mut wants, asked),
+                _ if is(Act::Discard) => act::settle(store, Settling::Discard, &mut wants, asked),
                 _ => {
                     let why = format!("batch {batch}: no act is named {name:?}");
                     return Err(Stop::Untold(why));

@@ -155,8 +155,8 @@ impl Populated {
             nth += 1;
             nth % of == 0
         };
-        act::discard(store, &mut |_| some(3), asked).unwrap();
-        act::correct(store, &mut |_| some(2), asked).unwrap();
+        act::settle(store, act::Settling::Discard, &mut |_| some(3), asked).unwrap();
+        act::settle(store, act::Settling::Correct, &mut |_| some(2), asked).unwrap();
         // those that are held are so far ahead that only a later clock lets them go
         let later = Options { clock: Clock::Fixed(NOW_MS + 3 * HOUR_MS), ..Options::default() };
         drop(self.store.take());
@@ -166,7 +166,7 @@ impl Populated {
             one += 1;
             one == 1
         };
-        act::release(&mut store, &mut first, asked).unwrap();
+        act::settle(&mut store, act::Settling::Release, &mut first, asked).unwrap();
         drop(store);
         self.reopen();
     }

@@ -175,11 +175,15 @@ impl Real {
                 let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
                 act::change_presence(store, &sources, presence, ASKED)
             }
-            Step::Release(which) => act::release(store, &mut wanted(which), ASKED),
-            Step::Discard(which) => act::discard(store, &mut wanted(which), ASKED),
+            Step::Release(which) => {
+                act::settle(store, act::Settling::Release, &mut wanted(which), ASKED)
+            }
+            Step::Discard(which) => {
+                act::settle(store, act::Settling::Discard, &mut wanted(which), ASKED)
+            }
             Step::Apply(which) => {
                 let mut wanted = |event: &windowflow::event::Event<'_>| which.takes(event.key);
-                act::correct(store, &mut wanted, ASKED)
+                act::settle(store, act::Settling::Correct, &mut wanted, ASKED)
             }
         };
         match done {

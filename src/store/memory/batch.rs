@@ -294,13 +294,25 @@ impl Batch for MemoryBatch<'_> {
             Kind::Late => &self.state.late,
             Kind::Held => &self.state.held,
         };
-        let next = all
+        let window_ms = self.state.settings.window_ms();
+        let mut all: Vec<_> = all.iter().collect();
+        if kind == Kind::Late {
+            let start_ms = |aside: &Aside| window::start_ms(aside.timestamp_ms, window_ms);
+            all.sort_by_key(|(event, aside)| (start_ms(aside), &aside.key, **event));
+        }
+        let behind = after.and_then(|after| all.iter().position(|(event, _)| **event == after));
+        let is_next = |event: &EventRef| match kind {
+            Kind::Late => true,
+            Kind::Held => after.is_none_or(|after| *event > after),
+        };
+        let behind = behind.filter(|_| kind == Kind::Late).map_or(0, |behind| behind + 1);
+        let next = all[behind..]
             .iter()
-            .filter(|(event, _)| after.is_none_or(|after| **event > after))
+            .filter(|(event, _)| is_next(event))
             .filter(|(_, aside)| kind == Kind::Held || self.can_be_applied(aside))
             .take(KEPT_AT_ONCE);
         for (event, aside) in next {
-            refs.push(*event);
+            refs.push(**event);
             chunk.push(Event {
                 id: &aside.id,
                 key: &aside.key,

@@ -19,7 +19,7 @@ pub(super) fn next(
     chunk: &mut Chunk,
     refs: &mut Vec<EventRef>,
 ) -> rusqlite::Result<()> {
-    // batches are numbered from 1 on
+    // batches are numbered from 1 on, and no window begins before 0
     let behind = after.unwrap_or(EventRef { batch: 0, event_index: 0 });
     let first_index = after.map_or(0, |_| chunk.first_index() + chunk.len() as u64);
     chunk.restart(first_index);
@@ -32,20 +32,27 @@ pub(super) fn next(
              FROM held WHERE (batch, event_index) > (?1, ?2) \
              ORDER BY batch, event_index LIMIT ?3"
         }
-        // the plus keeps SQLite from an index that it would have to sort after
         Kept::Late => {
             "SELECT batch, event_index, id, key, timestamp_ms, value, source, NULL FROM late \
-             WHERE (batch, event_index) > (?1, ?2) AND applied_in IS NULL \
-             AND +window_start_ms < ?4 AND (+window_start_ms > ?5 OR EXISTS (SELECT 1 FROM windows \
+             WHERE (window_start_ms, key, batch, event_index) > (?6, ?7, ?1, ?2) \
+             AND applied_in IS NULL AND window_start_ms < ?4 \
+             AND (+window_start_ms > ?5 OR EXISTS (SELECT 1 FROM windows \
              WHERE windows.start_ms = window_start_ms AND windows.key = late.key)) \
-             ORDER BY batch, event_index LIMIT ?3"
+             ORDER BY window_start_ms, key, batch, event_index LIMIT ?3"
         }
     };
     let mut statement = connection.prepare_cached(sql)?;
     let (batch, index, limit) = (behind.batch, behind.event_index, KEPT_AT_ONCE as u64);
     let mut rows = match kind {
         Kept::Held => statement.query(params![batch, index, limit])?,
-        Kept::Late => statement.query(params![batch, index, limit, first_open_ms, pruned_ms])?,
+        Kept::Late => {
+            let (start_ms, key) = match after {
+                Some(after) => window_of(connection, after)?.unwrap_or((-1, String::new())),
+                None => (-1, String::new()),
+            };
+            let from = params![batch, index, limit, first_open_ms, pruned_ms, start_ms, key];
+            statement.query(from)?
+        }
     };
     while let Some(row) = rows.next()? {
         refs.push(EventRef { batch: row.get(0)?, event_index: row.get(1)? });
@@ -60,6 +67,16 @@ pub(super) fn next(
         });
     }
     Ok(())
+}
+
+/// The window of a late event; none when it is not kept any more.
+fn window_of(connection: &Connection, at: EventRef) -> rusqlite::Result<Option<(i64, String)>> {
+    connection
+        .prepare_cached(
+            "SELECT window_start_ms, key FROM late WHERE batch = ?1 AND event_index = ?2",
+        )?
+        .query_row(params![at.batch, at.event_index], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
 }
 
 /// Settles these events, in the batch of that number; says which of them was not there to settle.

@@ -31,9 +31,12 @@ pub struct KeptIn<'s> {
     snapshot: &'s SqliteSnapshot,
     kind: Kept,
     batch: u64,
-    after: (u64, i64),
+    after: After,
     page: VecDeque<KeptOne>,
 }
+
+/// The window of the event that was shown last, for late ones, and where that came in.
+type After = (i64, String, u64, i64);
 
 impl SqliteSnapshot {
     /// The sources that came or went in that batch, in order, each with how it stood from then on.
@@ -93,7 +96,8 @@ impl SqliteSnapshot {
 
     /// The kept events that were settled in that batch.
     pub fn kept_in(&self, kind: Kept, batch: u64) -> KeptIn<'_> {
-        KeptIn { snapshot: self, kind, batch, after: (0, -1), page: VecDeque::new() }
+        let after = (-1, String::new(), 0, -1);
+        KeptIn { snapshot: self, kind, batch, after, page: VecDeque::new() }
     }
 }
 
@@ -110,16 +114,20 @@ impl KeptIn<'_> {
     }
 
     fn read(&mut self) -> Result<(), Error> {
-        let (table, column) = match self.kind {
-            Kept::Late => ("late", "applied_in"),
-            Kept::Held => ("settled", "settled_in"),
+        // in the order in which a batch is given them
+        let sql = match self.kind {
+            Kept::Late => format!(
+                "SELECT id, key, timestamp_ms, value, window_start_ms, batch, event_index FROM late \
+                 WHERE applied_in = ?1 \
+                 AND (window_start_ms, key, batch, event_index) > (?2, ?3, ?4, ?5) \
+                 ORDER BY window_start_ms, key, batch, event_index LIMIT {AT_ONCE}"
+            ),
+            Kept::Held => format!(
+                "SELECT id, key, timestamp_ms, value, 0, batch, event_index FROM settled \
+                 WHERE settled_in = ?1 AND (batch, event_index) > (?2, ?3) \
+                 ORDER BY batch, event_index LIMIT {AT_ONCE}"
+            ),
         };
-        let sql = format!(
-            "SELECT id, key, timestamp_ms, value, batch, event_index FROM {table} \
-             WHERE {column} = ?1 AND (batch, event_index) > (?2, ?3) \
-             ORDER BY batch, event_index LIMIT {AT_ONCE}"
-        );
-        let (batch, (after_batch, after_index)) = (self.batch, self.after);
         let read = |row: &Row<'_>| {
             let one = KeptOne {
                 id: row.get(0)?,
@@ -127,13 +135,20 @@ impl KeptIn<'_> {
                 timestamp_ms: row.get(2)?,
                 value: row.get(3)?,
             };
-            Ok((one, (row.get(4)?, row.get(5)?)))
+            let after: After = (row.get(4)?, one.key.clone(), row.get(5)?, row.get(6)?);
+            Ok((one, after))
         };
+        let (start_ms, key, batch, index) = &self.after;
         let found = self.snapshot.read("settled events", |connection| {
-            connection
-                .prepare_cached(&sql)?
-                .query_map(params![batch, after_batch, after_index], read)?
-                .collect::<rusqlite::Result<Vec<_>>>()
+            let mut statement = connection.prepare_cached(&sql)?;
+            match self.kind {
+                Kept::Late => statement
+                    .query_map(params![self.batch, start_ms, key, batch, index], read)?
+                    .collect::<rusqlite::Result<Vec<_>>>(),
+                Kept::Held => statement
+                    .query_map(params![self.batch, batch, index], read)?
+                    .collect::<rusqlite::Result<Vec<_>>>(),
+            }
         })?;
         for (one, after) in found {
             self.after = after;

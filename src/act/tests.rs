@@ -1,0 +1,153 @@
+//! Many kept events, settled in turns: as if it were one transaction, and finished by whoever asks
+//! again after a crash.
+
+use std::ops::ControlFlow;
+
+use super::*;
+use crate::clock::Clock;
+use crate::decode::Limits;
+use crate::engine::window::WindowId;
+use crate::ingest::{Ingest, Mode, Unwatched};
+use crate::store::failing::{FailingStore, Failure};
+use crate::store::memory::MemoryStore;
+use crate::store::{Snapshot, Span};
+
+const NOW_MS: i64 = 1_000_000;
+
+const ASKED: Asked<'_> = Asked { by: "a test", reason: None };
+
+/// A store in which that many events of three keys are held (by a clock that stands far behind), or
+/// late for three windows.
+fn with_kept(held: bool, events: u64) -> MemoryStore {
+    let settings = Settings::new(1000, 0).unwrap().with_max_future_ms(Some(10)).unwrap();
+    let mut store = MemoryStore::new(settings, Clock::Fixed(if held { 0 } else { NOW_MS }));
+    if !held {
+        put(&mut store, "[{\"id\":\"far\",\"key\":\"z\",\"timestamp_ms\":900000,\"value\":1}]");
+    }
+    for batch in 0..events.div_ceil(5) {
+        let line = |n: u64| {
+            let (key, ms) = (["a", "b", "c"][n as usize % 3], 500 + n % 2 * 1000);
+            format!(r#"{{"id":"e{n}","key":"{key}","timestamp_ms":{ms},"value":{n}}}"#)
+        };
+        let lines: Vec<_> = (batch * 5..events.min(batch * 5 + 5)).map(line).collect();
+        put(&mut store, &lines.join("\n"));
+    }
+    store.set_clock(Clock::Fixed(NOW_MS));
+    store
+}
+
+fn put(store: &mut MemoryStore, text: &str) {
+    let delivery = Delivery::fresh("f".to_owned(), DEFAULT_SOURCE.to_owned()).unwrap();
+    let (limits, mode) = (Limits::default(), Mode::Commit);
+    let ingest = Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS };
+    ingest.run(store, text.as_bytes(), &mut Unwatched).unwrap();
+}
+
+/// All that a report would say of windows and of what is kept.
+fn state(store: &MemoryStore) -> Vec<String> {
+    let snapshot = store.snapshot();
+    let mut said = Vec::new();
+    let mut windows = Vec::new();
+    snapshot
+        .windows(Span::default(), &mut |row| {
+            said.push(format!("{row:?}"));
+            windows.push((row.start_ms, row.key.to_owned()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (start_ms, key) in windows {
+        let before = snapshot.revisions(WindowId { start_ms, key: &key }).unwrap();
+        said.push(format!("{:?}", before.iter().map(|row| row.totals).collect::<Vec<_>>()));
+    }
+    let left = |row: &store::HeldRow<'_>| {
+        said.push(format!("{row:?}"));
+        ControlFlow::Continue(())
+    };
+    snapshot.held(&mut { left }).unwrap();
+    let summary = snapshot.summary().unwrap();
+    said.push(format!("{} {:?} {}", summary.watermark_ms, summary.counts, summary.late_waiting));
+    said
+}
+
+#[test]
+fn case_150_events_settled_in_turns_come_to_what_one_transaction_makes_of_them() {
+    for (what, held) in
+        [(Settling::Release, true), (Settling::Discard, true), (Settling::Correct, false)]
+    {
+        let mut whole = with_kept(held, 47);
+        let once = settle(&mut whole, what, &mut |_| true, ASKED).unwrap();
+        assert_eq!((once.concerned, once.batches), (47, 1), "{what:?}");
+        for crashes in [false, true] {
+            let mut store = with_kept(held, 47);
+            let mut done = None::<Done>;
+            let mut turn = small();
+            while !turn.is_over {
+                if crashes {
+                    // whoever asks again knows nothing of the turns before
+                    turn = small();
+                }
+                let next = one_turn(&mut store, what, &mut |_| true, ASKED, &mut turn).unwrap();
+                assert!(next.concerned <= 8, "{what:?}: {}", next.concerned);
+                match &mut done {
+                    Some(done) => done.add(&next),
+                    none => *none = Some(next),
+                }
+            }
+            let done = done.unwrap();
+            assert!(done.batches >= 6, "{what:?}: {}", done.batches);
+            assert_eq!((done.concerned, done.counts), (once.concerned, once.counts));
+            assert_eq!(done.watermark_ms, once.watermark_ms);
+            assert_eq!(done.windows_closed, once.windows_closed);
+            assert_eq!(state(&store), state(&whole), "{what:?}, crashes: {crashes}");
+        }
+    }
+}
+
+/// So small that a turn ends in the middle of each window, which is then finished all the same.
+fn small() -> Turn {
+    Turn { settled: 5, settled_of_window: 20, looked: 1000, ..Turn::unbounded() }
+}
+
+#[test]
+fn case_150_a_turn_ends_where_it_has_looked_at_enough() {
+    let mut store = with_kept(true, 30);
+    let mut turn = Turn { looked: 10, ..small() };
+    let mut wanted = |event: &Event<'_>| event.id == "e25";
+    let concerned: Vec<u64> = std::iter::from_fn(|| {
+        let done = |turn: &mut Turn, wanted: &mut Wanted<'_>, store: &mut MemoryStore| {
+            one_turn(store, Settling::Discard, wanted, ASKED, turn).unwrap().concerned
+        };
+        (!turn.is_over).then(|| done(&mut turn, &mut wanted, &mut store))
+    })
+    .collect();
+    assert_eq!(concerned, [0, 0, 1], "ten are looked at in each");
+}
+
+#[test]
+fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
+    for (what, held) in
+        [(Settling::Release, true), (Settling::Discard, true), (Settling::Correct, false)]
+    {
+        let mut whole = with_kept(held, 23);
+        settle(&mut whole, what, &mut |_| true, ASKED).unwrap();
+        for failure in Failure::ALL {
+            let mut halts = 0;
+            for fail_at in 0.. {
+                let mut store = FailingStore::new(with_kept(held, 23), fail_at, failure);
+                let all = |store: &mut dyn Store| {
+                    all_turns(store, what, &mut |_| true, ASKED, small(), &mut |_| {})
+                };
+                let first = all(&mut store);
+                let Err(halted) = first else { break };
+                halts += 1;
+                let before = halted.done.map_or(0, |done| done.concerned);
+                let rest = all(&mut store).unwrap().concerned;
+                // a commit whose answer was lost is in, and counted by nobody
+                let lost = if failure == Failure::LostAfter { 8 } else { 0 };
+                assert!((23 - lost..=23).contains(&(before + rest)), "{what:?} {before} {rest}");
+                assert_eq!(state(store.inner()), state(&whole), "{what:?} {failure:?} {fail_at}");
+            }
+            assert!(halts > 10, "{halts}");
+        }
+    }
+}
