@@ -15,21 +15,28 @@ use crate::spool::name::{shown, shown_path};
 use crate::spool::shelve::{self, Failed};
 use crate::spool::{Entry, Spool};
 
+/// How many files of one code are shown to a person.
+const MOST_FILES: usize = 20;
+
 pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
     let spool = existing(at)?;
-    let mut by_code: BTreeMap<String, Vec<(Failed, Value)>> = BTreeMap::new();
-    for failed in all(&spool)? {
-        let reason = reason(&spool, &failed);
+    let all = all(&spool)?;
+    // of the reasons only the codes are kept: there can be any number of files
+    let mut by_code: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (failed, number) in all.iter().zip(0..) {
+        let reason = reason(&spool, failed);
         let code = reason["code"].as_str().and_then(Code::from_name);
-        let code = code.map_or("without a reason", Code::name).to_owned();
-        by_code.entry(code).or_default().push((failed, reason));
+        by_code.entry(code.map_or("without a reason", Code::name)).or_default().push(number);
     }
     let mut out = results();
     for (code, files) in &by_code {
         if !at.json {
             writeln!(out, "{code}: {} file(s)", files.len())?;
         }
-        for (failed, reason) in files {
+        let most = if at.json { files.len() } else { MOST_FILES };
+        for number in files.iter().take(most) {
+            let failed = &all[*number as usize];
+            let reason = reason(&spool, failed);
             if at.json {
                 let file = failed.entry.shown();
                 writeln!(
@@ -38,8 +45,11 @@ pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
                     json!({"failed": file, "bytes": failed.bytes, "reason": reason})
                 )?;
             } else {
-                print(failed, reason, &mut out)?;
+                print(failed, &reason, &mut out)?;
             }
+        }
+        if files.len() > most {
+            writeln!(out, "  and {} more; --json has all", files.len() - most)?;
         }
     }
     if by_code.is_empty() && !at.json {

@@ -83,3 +83,65 @@ fn case_145_explaining_a_window_needs_no_memory_for_each_late_event() {
     let text = world.run_under(&["prlimit", &limit], &args[..5]).ok().out;
     assert!(text.contains("and 59980 more; --json has all"), "{text}");
 }
+
+#[test]
+fn case_150_many_held_events_are_settled_in_turns_with_one_answer() {
+    const HELD: u64 = 21_000;
+    let world = World::with_store(86_400_000, 0);
+    let ahead = |n: u64| 4_000_000_000_000 + n % 5 * 86_400_000;
+    let mut text = String::new();
+    for n in 0..HELD {
+        let at = ahead(n);
+        writeln!(text, r#"{{"id":"event-{n}","key":"k","timestamp_ms":{at},"value":1}}"#).unwrap();
+    }
+    world.drop_in("0.ndjson", text);
+    world.drain().ok();
+    assert_eq!(world.report()["totals"]["future"], HELD);
+    let answer = world.run(&["discard", "--all", "--json"]).ok().json();
+    assert_eq!((&answer["events"], &answer["batches"]), (&HELD.into(), &2.into()));
+    assert_eq!(world.run(&["held", "--json"]).ok().json()["held"], serde_json::json!([]));
+    world.run(&["verify"]).ok();
+}
+
+#[test]
+fn case_149_a_store_with_a_horizon_levels_off_under_run_once() {
+    const EVENTS: u64 = 2000;
+    let world = World::new();
+    world.init(1000, 0, &["--dedup-horizon-ms", "10000"]);
+    let mut sizes = Vec::new();
+    for second in 0..36 {
+        let numbers = second * 5000..second * 5000 + EVENTS;
+        world.drop_in(format!("{second:04}.ndjson"), lines(numbers));
+        world.drain().ok();
+        if second % 12 == 11 {
+            sizes.push(std::fs::metadata(world.db()).unwrap().len());
+        }
+    }
+    // 24 files more bring 2 MB
+    assert!(sizes[2] < sizes[0] + 500_000, "{sizes:?}");
+}
+
+#[test]
+fn case_151_failed_files_are_listed_in_little_memory_and_cut_for_a_person() {
+    const FILES: u64 = 3000;
+    let world = World::new();
+    let failed = world.spool().join("failed");
+    std::fs::create_dir_all(&failed).unwrap();
+    let message = "m".repeat(10_000);
+    for n in 0..FILES {
+        std::fs::write(failed.join(format!("{n:05}.json")), "").unwrap();
+        let reason = format!(r#"{{"code":"empty","message":"{message}","refused_at_ms":1}}"#);
+        std::fs::write(failed.join(format!("{n:05}.json.error.json")), reason).unwrap();
+    }
+    let text = world.run(&["failed"]).ok().out;
+    assert!(text.starts_with("empty: 3000 file(s)\n  00000.json"), "{:.60}", text);
+    assert!(text.ends_with("  and 2980 more; --json has all\n"), "{} bytes", text.len());
+    if !has_tool("prlimit", "the memory of a command") {
+        return;
+    }
+    // the reasons alone are 30 MB
+    let limit = format!("--data={}", 16 << 20);
+    let lines = world.run_under(&["prlimit", &limit], &["failed", "--json"]).ok().json_lines();
+    assert_eq!(lines.len() as u64, FILES);
+    assert_eq!(lines[7]["reason"]["message"], message);
+}
