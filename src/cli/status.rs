@@ -271,10 +271,7 @@ impl Status {
                     let loose = state.loose;
                     writeln!(out, "rights      {loose} folder(s) others can change: see the log")?;
                 }
-                let how = match state.watching {
-                    true => "told of new files by the kernel",
-                    false => "looks for new files by the clock: the kernel does not tell of them",
-                };
+                let how = how_watched(state);
                 writeln!(out, "watch       {how}; full scans after lost events: {}", state.rescans)
             }
             (_, true) => writeln!(out, "daemon      runs, and has not said anything yet"),
@@ -290,6 +287,28 @@ impl Status {
             }
             (None, false) => writeln!(out, "daemon      does not run, and never did"),
         }
+    }
+}
+
+/// How the daemon learns of new files, and what to do where that is slow.
+fn how_watched(state: &State) -> String {
+    let on = state.inbox_on.as_ref().map(|name| format!("inbox/ is on {name}"));
+    match (state.watching, state.untold) {
+        (false, _) => {
+            "looks for new files by the clock: the kernel does not tell of them".to_owned()
+        }
+        (true, true) => format!(
+            "looks for new files by the clock, each second or [inbox] rescan_ms: the kernel did not \
+             tell of some{}",
+            on.map_or_else(String::new, |on| format!(" ({on})"))
+        ),
+        (true, false) => match on {
+            None => "told of new files by the kernel".to_owned(),
+            Some(on) => format!(
+                "told of new files by the kernel, but {on}: what comes from elsewhere is found each \
+                 [inbox] rescan_ms"
+            ),
+        },
     }
 }
 

@@ -11,10 +11,13 @@ use crossbeam_channel::{Receiver, Sender, select};
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
 use super::faults::Part;
+use super::hearing::Hearing;
+use super::looks::Looks;
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
 use crate::spool::Entry;
-use crate::spool::scan::{Odd, Scan, ScanError, Scanner, Why};
+use crate::spool::name::shown_path;
+use crate::spool::scan::{Depth, Odd, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::sqlite::SqliteStore;
 use crate::worker::{Reach, Trouble, Worker};
@@ -35,6 +38,8 @@ pub(super) struct Round {
     tell: Sender<Hint>,
     watch: Option<Watch>,
     watch_error: Option<String>,
+    hearing: Hearing,
+    looks: Looks,
     // the inbox could not be listed at the last try
     blind: bool,
     backoff: Backoff,
@@ -83,6 +88,8 @@ impl Round {
             tell,
             watch: None,
             watch_error: None,
+            hearing: Hearing::default(),
+            looks: Looks::default(),
             blind: false,
             backoff: Backoff::new(&drain.config),
             resting: HashMap::new(),
@@ -192,7 +199,18 @@ impl Round {
         if self.watch.is_some() && self.watch_error.take().is_some() {
             log::info!("the kernel tells of new files again");
         }
-        self.drain.shared.state().watching = self.watch.is_some();
+        let mut far = None;
+        if self.watch.is_some() {
+            // what came before the watch was told by nobody
+            self.scanner.ask_whole();
+            self.hearing.reset();
+            far = watch::far_file_system(self.drain.spool.inbox());
+        }
+        let mut state = self.drain.shared.state();
+        state.watching = self.watch.is_some();
+        state.inbox_on = far.map(str::to_owned);
+        state.untold = false;
+        drop(state);
         self.drain.changed();
     }
 
@@ -201,16 +219,77 @@ impl Round {
         self.unwatched_since.is_some_and(|since| since.elapsed() < POLL_INTERVAL)
     }
 
+    /// How often all is listed.
     fn rescan_interval(&self) -> Duration {
         let rescan = self.drain.config.inbox.rescan();
-        if self.watch.is_some() { rescan } else { rescan.min(POLL_INTERVAL) }
+        match self.is_told() {
+            true => rescan,
+            false => rescan.min(POLL_INTERVAL.max(self.looks.rest())),
+        }
+    }
+
+    /// Whether the kernel tells of new files.
+    fn is_told(&self) -> bool {
+        self.watch.is_some() && !self.hearing.is_deaf()
+    }
+
+    fn next_listing(&self, now: Instant) -> Instant {
+        self.looks.next_listing(self.rescan_interval(), self.scanner.needs_whole(), now)
+    }
+
+    /// How much is to be looked at now. Where the kernel tells of what is new, that; otherwise what
+    /// came during the work is listed after it.
+    fn depth(&self, now: Instant) -> Depth {
+        let has_worked = matches!(self.spent, Spent::AtWork(_));
+        match self.is_told() {
+            _ if self.blind || now >= self.next_listing(now) => Depth::Whole,
+            false if has_worked => Depth::Names,
+            false if self.drain.once => Depth::Whole,
+            _ => Depth::Asked,
+        }
+    }
+
+    /// Whether what is ready is to be looked at afresh, in the middle of a backlog.
+    fn is_stale(&self) -> bool {
+        self.looks.is_stale(self.looked, Instant::now())
+    }
+
+    /// Takes up whether a listing by time found files of which the kernel did not tell.
+    fn listen(&mut self, scan: &Scan, was_asked: bool) {
+        if self.watch.is_none() {
+            return;
+        }
+        let was_deaf = self.hearing.is_deaf();
+        let inbox = self.drain.spool.inbox();
+        // where hints were lost, that files were not named says nothing
+        let unannounced = scan.unannounced.iter().filter(|_| !was_asked);
+        self.hearing.listed(unannounced.map(|entry| entry.path_in(inbox)));
+        let is_deaf = self.hearing.is_deaf();
+        if is_deaf == was_deaf {
+            return;
+        }
+        match is_deaf {
+            true => log::warn!(
+                "the kernel does not tell of files that come to {}: looking through all of it at \
+                 least every {} ms ([inbox] rescan_ms)",
+                shown_path(inbox),
+                self.rescan_interval().as_millis()
+            ),
+            false => log::info!("the kernel tells of new files again"),
+        }
+        self.drain.shared.state().untold = is_deaf;
+        self.drain.changed();
     }
 
     fn scan(&mut self) -> Result<Scan, Trouble> {
         self.obey();
         self.must_look = false;
-        let spool = &self.drain.spool;
-        let scan = match self.scanner.scan(spool, Instant::now(), SystemTime::now()) {
+        let now = Instant::now();
+        let depth = self.depth(now);
+        let was_asked = self.scanner.needs_whole();
+        let looked = self.scanner.look(&self.drain.spool, depth, now, SystemTime::now());
+        self.looks.end(depth, Instant::now(), now.elapsed());
+        let scan = match looked {
             Ok(scan) => scan,
             Err(ScanError { path, source }) => {
                 self.blind = true;
@@ -221,6 +300,9 @@ impl Round {
         if std::mem::take(&mut self.blind) {
             self.backoff.reset();
             self.drain.clear();
+        }
+        if depth == Depth::Whole {
+            self.listen(&scan, was_asked);
         }
         let is_unreadable = |odd: &&Odd| odd.oddity.is_fault();
         for odd in scan.odd.iter().filter(|odd| !is_unreadable(odd)) {
@@ -277,9 +359,17 @@ impl Round {
     /// Whether it is a reason to look into the inbox.
     fn take_hint(&mut self, hint: Hint) -> bool {
         match hint {
-            Hint::Look => {}
-            Hint::MovedIn(path) => self.scanner.moved_in(path),
+            Hint::Look => self.scanner.ask_whole(),
+            Hint::Changed(path) => {
+                self.hearing.hear(&path);
+                self.scanner.changed(path);
+            }
+            Hint::MovedIn(path) => {
+                self.hearing.hear(&path);
+                self.scanner.moved_in(path);
+            }
             Hint::Rescan => {
+                self.scanner.ask_whole();
                 self.drain.shared.state().rescans += 1;
                 log::info!("hints of new files were lost: looking through the whole inbox");
             }
@@ -289,6 +379,7 @@ impl Round {
                 log::warn!("the watch on the inbox ended: {why}");
                 self.drain.shared.state().rescans += 1;
                 self.watch = None;
+                self.scanner.ask_whole();
                 self.unwatched_since = Some(Instant::now());
             }
         }
@@ -323,7 +414,8 @@ impl Round {
         let now = Instant::now();
         let rest = self.resting.values().map(|rest| rest.left(now)).min();
         let calm = self.calming.then(|| self.drain.suspects.calm_in(now));
-        let wait = [Some(self.rescan_interval()), scan.look_again_in, rest, self.next_idle, calm]
+        let listing = self.next_listing(now).saturating_duration_since(now);
+        let wait = [Some(listing), scan.look_again_in, rest, self.next_idle, calm]
             .into_iter()
             .flatten()
             .min()

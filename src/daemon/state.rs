@@ -97,6 +97,12 @@ pub struct State {
     pub rescans: u64,
     /// Whether the kernel tells of new files; if not, the inbox is looked through regularly.
     pub watching: bool,
+    /// Whether it is watched, and files came of which the kernel did not tell.
+    #[serde(default)]
+    pub untold: bool,
+    /// The file system of the inbox, where files can come to it of which the kernel does not tell.
+    #[serde(default)]
+    pub inbox_on: Option<String>,
 }
 
 /// What the threads of the daemon share.

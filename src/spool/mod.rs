@@ -6,14 +6,18 @@
 //! and [`shelve`] it once its fate is durable.
 
 pub mod advice;
+mod asked;
 pub mod draft;
 mod folder;
+mod inbox;
 pub mod lock;
 pub mod name;
 mod probe;
 pub mod ready;
 pub mod rights;
 pub mod scan;
+mod scanner;
+mod seen;
 pub mod shelve;
 mod still;
 pub mod trying;

@@ -19,7 +19,7 @@ use super::name::shown_path;
 use super::{name, scan};
 
 /// The most hints that wait to be heard.
-const CAPACITY: usize = 1024;
+const CAPACITY: usize = 4096;
 
 /// The most files in the making of which it is remembered that a hint was made.
 const MAX_WRITING: usize = 1024;
@@ -27,13 +27,15 @@ const MAX_WRITING: usize = 1024;
 /// What the watch has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// Something happened: scan.
+    /// Something happened that has no name in the inbox: look at all of it.
     Look,
-    /// A file (or a folder) was renamed to this path: tell the scanner, and scan.
+    /// Something changed at this path, or came to be there: look at it.
+    Changed(PathBuf),
+    /// A file (or a folder) was renamed to this path: it came as a whole; look at it.
     MovedIn(PathBuf),
-    /// The kernel or we lost count: scan, and do not trust that there were no other hints.
+    /// The kernel or we lost count: look at all, and do not trust that there were no other hints.
     Rescan,
-    /// The watch is no more, and why: scan by time, and start another watch.
+    /// The watch is no more, and why: look at all by time, and start another watch.
     Dead(String),
 }
 
@@ -83,6 +85,7 @@ pub fn start(inbox: &Path, hints: Sender<Hint>) -> Result<Watch, WatchError> {
         shared: Arc::clone(&shared),
         writing: HashSet::new(),
         last_in: None,
+        last: None,
     };
     let config = Config::default().with_follow_symlinks(false);
     let watcher =
@@ -164,6 +167,8 @@ struct Handler {
     writing: HashSet<PathBuf>,
     // a rename within the inbox is reported twice
     last_in: Option<PathBuf>,
+    // the hint that was sent last
+    last: Option<Hint>,
 }
 
 impl notify::EventHandler for Handler {
@@ -183,16 +188,19 @@ impl notify::EventHandler for Handler {
 
 impl Handler {
     /// The hint of an event, less those that repeat what was said: every block of a file in the
-    /// making is an event, and a scan for each of them would be a scan without end.
+    /// making is an event, and a look for each of them would be a look without end.
     fn hint_once(&mut self, event: &Event) -> Option<Hint> {
         let path = event.paths.last();
         match event.kind {
             EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Any) => {
-                if self.writing.len() >= MAX_WRITING {
-                    self.writing.clear();
-                }
-                let is_news = path.is_none_or(|path| self.writing.insert(path.clone()));
+                let is_news = path.is_none_or(|path| self.begin_writing(path));
                 return hint_of(&self.inbox, event).filter(|_| is_news);
+            }
+            // what is written to it after that is no news until it is closed
+            EventKind::Create(kind) if kind != CreateKind::Folder => {
+                if let Some(path) = path {
+                    self.begin_writing(path);
+                }
             }
             EventKind::Access(AccessKind::Close(AccessMode::Write))
             | EventKind::Create(_)
@@ -217,12 +225,23 @@ impl Handler {
         hint
     }
 
-    /// Sends a hint without ever waiting. A `Look` adds nothing to hints that are yet to be heard:
-    /// the scan that they lead to begins after this moment.
-    fn send(&self, hint: Hint) {
+    /// Notes that a file is being written; whether that is news.
+    fn begin_writing(&mut self, path: &Path) -> bool {
+        if self.writing.len() >= MAX_WRITING {
+            self.writing.clear();
+        }
+        self.writing.insert(path.to_owned())
+    }
+
+    /// Sends a hint without ever waiting. The same hint twice in a row adds nothing while the first
+    /// is yet to be heard: the look that it leads to begins after this moment.
+    fn send(&mut self, hint: Hint) {
         let waiting = self.hints.len();
+        if waiting > 0 && self.last.as_ref() == Some(&hint) && !matches!(hint, Hint::Dead(_)) {
+            return;
+        }
+        self.last = Some(hint.clone());
         let outcome = match hint {
-            Hint::Look if waiting > 0 => return,
             // the caller's channel may have no bound
             hint if waiting >= CAPACITY => Err(TrySendError::Full(hint)),
             hint => self.hints.try_send(hint),
@@ -232,7 +251,10 @@ impl Handler {
                 let owed = &self.shared.dead_owed;
                 *owed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
-            Err(TrySendError::Full(_)) => self.shared.rescan_owed.store(true, Ordering::SeqCst),
+            Err(TrySendError::Full(_)) => {
+                self.last = None;
+                self.shared.rescan_owed.store(true, Ordering::SeqCst);
+            }
             // nobody listens any more
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
         }
@@ -267,12 +289,12 @@ fn hint_of(inbox: &Path, event: &Event) -> Option<Hint> {
     }
     let is_left_alone = names.last().is_some_and(|name| name::is_ignored(name.as_bytes()));
     match event.kind {
-        EventKind::Create(CreateKind::Folder) => Some(Hint::Look),
+        EventKind::Create(CreateKind::Folder) => Some(Hint::Changed(path.clone())),
         // it may be a folder, which is taken under such a name
         EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
             if is_left_alone && depth == 1 =>
         {
-            Some(Hint::Look)
+            Some(Hint::Changed(path.clone()))
         }
         _ if is_left_alone => None,
         EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => {
@@ -280,11 +302,13 @@ fn hint_of(inbox: &Path, event: &Event) -> Option<Hint> {
         }
         EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => None,
         EventKind::Modify(ModifyKind::Metadata(_)) => None,
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Hint::Look),
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+            Some(Hint::Changed(path.clone()))
+        }
         EventKind::Access(_) => None,
         // created, linked in or written to; and what is not told apart is looked at
         EventKind::Create(_) | EventKind::Modify(_) | EventKind::Any | EventKind::Other => {
-            Some(Hint::Look)
+            Some(Hint::Changed(path.clone()))
         }
     }
 }
@@ -298,6 +322,34 @@ fn hint_of_inbox(kind: EventKind, inbox: &Path) -> Option<Hint> {
         EventKind::Modify(_) | EventKind::Create(_) => Some(Hint::Look),
         _ => None,
     }
+}
+
+/// File systems on which others than this machine's kernel can put files, of which it then does not
+/// tell: the number that `statfs` gives, and the name.
+const FAR: [(i64, &str); 12] = [
+    (0x6969, "NFS"),
+    (0x517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x6573_5546, "FUSE"),
+    (0x0102_1997, "9P"),
+    (0x5346_414f, "AFS"),
+    (0x00c3_6400, "CephFS"),
+    (0x786f_4256, "vboxsf"),
+    (0x4750_4653, "GPFS"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+];
+
+/// The file system that the inbox lies on, when files can come to it of which the kernel does not
+/// tell.
+pub fn far_file_system(inbox: &Path) -> Option<&'static str> {
+    let found = rustix::fs::fstatfs(folder::open(inbox).ok()?).ok()?;
+    name_of_far(found.f_type)
+}
+
+fn name_of_far(number: i64) -> Option<&'static str> {
+    FAR.iter().find(|(far, _)| *far == number).map(|(_, name)| *name)
 }
 
 /// Why the inbox cannot be watched. Scanning by time goes on without.

@@ -68,7 +68,9 @@ impl Round {
         let is_last = |turn: &Turn| !matches!(turn, Turn::Now | Turn::Alone);
         let (last, ready): (Vec<_>, Vec<_>) = ready.partition(|(_, turn)| is_last(turn));
         took += self.take_in_order(&ready)?;
-        took += self.take_last(&last)?;
+        if !self.must_look || !self.is_stale() {
+            took += self.take_last(&last)?;
+        }
         // nothing to do unless something was moved, now or before a sync that failed
         shelve::sync_folders(&self.drain.spool).map_err(unsynced)?;
         let resting = self.resting.len() + self.unreadable;
@@ -84,8 +86,8 @@ impl Round {
         Ok(took)
     }
 
-    /// Takes files in their order; how many left the inbox. One that a process died of is taken
-    /// alone, so that the next death is of no other.
+    /// Takes files in their order, until it is time to look afresh at what is ready; how many left
+    /// the inbox. One that a process died of is taken alone, so that the next death is of no other.
     fn take_in_order(&mut self, ready: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
         let mut took = 0;
         for run in ready.chunk_by(|one, next| (one.1, next.1) == (Turn::Now, Turn::Now)) {
@@ -98,6 +100,10 @@ impl Round {
                 let (taken, left) = self.take_some(&run[from..])?;
                 (from, took) = (from + taken, took + left);
                 if taken == 0 {
+                    return Ok(took);
+                }
+                if self.is_stale() {
+                    self.must_look = true;
                     return Ok(took);
                 }
             }
@@ -126,8 +132,8 @@ impl Round {
         Ok(took)
     }
 
-    /// Takes these files until there is another configuration for the rest; how many of them were
-    /// taken, and how many left the inbox.
+    /// Takes these files until there is another configuration for the rest, or it is time to look
+    /// afresh; how many of them were taken, and how many left the inbox.
     fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Trouble> {
         let shared = Arc::clone(&self.drain.shared);
         let waiting = move || {
@@ -142,7 +148,7 @@ impl Round {
             let verdicts = self.worker.take_group(&mut ahead, &mut hand);
             let is_over = verdicts.is_empty();
             left += self.judge(verdicts)?;
-            if is_over || self.obey() {
+            if is_over || self.obey() || self.is_stale() {
                 return Ok((ahead.taken(), left));
             }
         }
@@ -172,6 +178,12 @@ impl Round {
             self.resting.remove(entry);
             self.backoff.reset();
             self.drain.clear();
+        }
+        match verdict {
+            Verdict::Done(..) | Verdict::Failed(..) => self.scanner.left(entry),
+            // it went away, or another has its name
+            Verdict::Gone | Verdict::Vanished(_) => self.scanner.look_at(entry),
+            _ => {}
         }
         let mut state = self.drain.shared.state();
         match verdict {
@@ -204,7 +216,11 @@ impl Round {
                 self.must_look = true;
                 return Ok(0);
             }
-            Verdict::Gone => return Ok(0),
+            Verdict::Gone => {
+                // whether another has its name is to be seen now
+                self.must_look = true;
+                return Ok(0);
+            }
             Verdict::Vanished(done) => {
                 state.done += 1;
                 log::warn!(

@@ -27,6 +27,10 @@ fn meaning(kind: EventKind, paths: &[&str]) -> Option<Hint> {
     hint_of(Path::new("/s/inbox"), &event(kind, paths))
 }
 
+fn changed(path: &str) -> Option<Hint> {
+    Some(Hint::Changed(PathBuf::from(path)))
+}
+
 fn moved(path: &str) -> Option<Hint> {
     Some(Hint::MovedIn(PathBuf::from(path)))
 }
@@ -41,16 +45,17 @@ fn case_002_an_overflow_has_no_path_and_is_read_from_the_flag() {
 #[test]
 fn case_007_created_written_and_linked_files_are_looked_at() {
     for kind in [DATA, CREATE, CLOSE_WRITE, EventKind::Any] {
-        assert_eq!(meaning(kind, &["/s/inbox/a.json"]), Some(Hint::Look), "{kind:?}");
-        assert_eq!(meaning(kind, &["/s/inbox/gw/a.json"]), Some(Hint::Look), "{kind:?}");
+        for path in ["/s/inbox/a.json", "/s/inbox/gw/a.json"] {
+            assert_eq!(meaning(kind, &[path]), changed(path), "{kind:?}");
+        }
         for left in ["a.part", ".a", ".git/a", "gw/.a", "gw/a~", "gw/deep/a"] {
             assert_eq!(meaning(kind, &[&format!("/s/inbox/{left}")]), None, "{kind:?} {left}");
         }
     }
     // a folder may have such a name
     let folder = EventKind::Create(CreateKind::Folder);
-    assert_eq!(meaning(folder, &["/s/inbox/gw.part"]), Some(Hint::Look));
-    assert_eq!(meaning(TO, &["/s/inbox/gw.part"]), Some(Hint::Look));
+    assert_eq!(meaning(folder, &["/s/inbox/gw.part"]), changed("/s/inbox/gw.part"));
+    assert_eq!(meaning(TO, &["/s/inbox/gw.part"]), changed("/s/inbox/gw.part"));
 }
 
 #[test]
@@ -98,7 +103,8 @@ fn handler(capacity: Option<usize>) -> (Handler, Receiver<Hint>) {
     };
     let shared = Arc::default();
     let inbox = PathBuf::from("/s/inbox");
-    (Handler { inbox, hints, shared, writing: HashSet::new(), last_in: None }, heard)
+    let writing = HashSet::new();
+    (Handler { inbox, hints, shared, writing, last_in: None, last: None }, heard)
 }
 
 #[test]
@@ -109,20 +115,32 @@ fn hints_neither_pile_up_nor_repeat() {
     for _ in 0..100 {
         tell(CREATE, &["/s/inbox/a"]);
     }
-    assert_eq!(hear(), [Hint::Look]);
+    let changed = |name: &str| Hint::Changed(Path::new("/s/inbox").join(name));
+    assert_eq!(hear(), [changed("a")]);
+    // made, written and closed: two hints
+    for kind in [CREATE, DATA, DATA, CLOSE_WRITE] {
+        tell(kind, &["/s/inbox/a"]);
+    }
+    assert_eq!(hear(), [changed("a")]);
+    tell(CREATE, &["/s/inbox/a"]);
+    tell(CREATE, &["/s/inbox/x"]);
+    tell(CREATE, &["/s/inbox/a"]);
+    assert_eq!(hear(), ["a", "x", "a"].map(changed));
+    tell(CLOSE_WRITE, &["/s/inbox/x"]);
+    assert_eq!(hear(), [changed("x")]);
     // one rename, reported twice
     tell(TO, &["/s/inbox/b"]);
     tell(BOTH, &["/s/inbox/b.tmp", "/s/inbox/b"]);
     assert_eq!(hear(), [Hint::MovedIn("/s/inbox/b".into())]);
     // a large file in the making, heard of once, and again when it is closed
     tell(DATA, &["/s/inbox/c"]);
-    assert_eq!(hear(), [Hint::Look]);
+    assert_eq!(hear(), [changed("c")]);
     tell(DATA, &["/s/inbox/c"]);
     assert_eq!(hear(), []);
     tell(CLOSE_WRITE, &["/s/inbox/c"]);
-    assert_eq!(hear(), [Hint::Look]);
+    assert_eq!(hear(), [changed("c")]);
     tell(DATA, &["/s/inbox/c"]);
-    assert_eq!(hear(), [Hint::Look]);
+    assert_eq!(hear(), [changed("c")]);
 }
 
 #[test]
@@ -231,10 +249,10 @@ fn files_are_heard_of_however_they_come() {
     fs::write(&outside, "[]").unwrap();
 
     fs::hard_link(&outside, inbox.join("linked")).unwrap();
-    world.wait_for(|hint| *hint == Hint::Look);
+    world.wait_for(|hint| *hint == Hint::Changed(inbox.join("linked")));
     world.mark();
     fs::write(inbox.join("gw/written"), "[]").unwrap();
-    world.wait_for(|hint| *hint == Hint::Look);
+    world.wait_for(|hint| *hint == Hint::Changed(inbox.join("gw/written")));
     world.mark();
     fs::write(inbox.join("a.json.tmp"), "[]").unwrap();
     assert_eq!(world.mark(), []);
@@ -249,7 +267,7 @@ fn new_folders_are_watched_and_looked_into() {
     let world = World::new(|_| {});
     let inbox = world.spool.inbox();
     fs::create_dir(inbox.join("gw")).unwrap();
-    world.wait_for(|hint| *hint == Hint::Look);
+    world.wait_for(|hint| *hint == Hint::Changed(inbox.join("gw")));
     // the watch on the folder starts soon: until then, and after that, files in it are found
     let deadline = Instant::now() + Duration::from_secs(20);
     let path = inbox.join("gw/a");
@@ -277,7 +295,8 @@ fn an_inbox_removed_and_made_again_is_noticed() {
     let watch = start(world.spool.inbox(), hints).unwrap();
     assert!(watch.is_current());
     fs::write(world.spool.inbox().join("a"), "").unwrap();
-    assert_eq!(heard.recv_timeout(Duration::from_secs(20)), Ok(Hint::Look));
+    let hint = heard.recv_timeout(Duration::from_secs(20));
+    assert_eq!(hint, Ok(Hint::Changed(world.spool.inbox().join("a"))));
 }
 
 #[test]
@@ -327,9 +346,19 @@ fn a_folder_that_may_not_be_read_does_not_end_the_watch_on_the_others() {
         fs::set_permissions(inbox.join("c"), fs::Permissions::from_mode(0o000)).unwrap();
     });
     for name in folders.into_iter().filter(|name| *name != "c") {
-        fs::write(world.spool.inbox().join(name).join("file"), "").unwrap();
-        world.wait_for(|hint| *hint == Hint::Look);
+        let path = world.spool.inbox().join(name).join("file");
+        fs::write(&path, "").unwrap();
+        world.wait_for(|hint| *hint == Hint::Changed(path.clone()));
         world.mark();
     }
     fs::set_permissions(world.spool.inbox().join("c"), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn file_systems_that_others_can_write_to_are_known() {
+    assert_eq!(name_of_far(0x6573_5546), Some("FUSE"));
+    assert_eq!(name_of_far(0xff53_4d42), Some("CIFS"));
+    assert_eq!(name_of_far(0xef53), None, "ext4");
+    let (_dir, spool) = new_spool();
+    assert_eq!(far_file_system(&spool.root().join("nowhere")), None);
 }

@@ -13,6 +13,7 @@ mod files;
 mod groups;
 mod kills;
 mod locks;
+mod looks;
 mod names;
 mod quiet;
 mod rights;
