@@ -91,7 +91,8 @@ pub fn too_large() -> (String, &'static str) {
     (limit, "raise its limit (ulimit -f, or LimitFSIZE= under systemd), then start it again")
 }
 
-fn grouped(number: u64) -> String {
+/// The number with its thousands set apart, as `12,288`.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

@@ -22,6 +22,8 @@ pub(super) enum Part {
     Files,
     /// The next start: the configuration was read again, and is wrong.
     Config,
+    /// The store's log, which is not emptied.
+    Log,
     /// Report dumps.
     Reports,
     /// The removal of what is old.
@@ -34,7 +36,7 @@ impl Part {
     /// Before the text of the fault, where it does not say so itself.
     fn prefix(self) -> &'static str {
         match self {
-            Part::Progress | Part::Spool | Part::Files => "",
+            Part::Progress | Part::Spool | Part::Files | Part::Log => "",
             Part::Config => "configuration: ",
             Part::Reports => "no report: ",
             Part::Retention => "retention: ",
@@ -49,6 +51,7 @@ impl Part {
             Part::Files => "trying again later",
             Part::Config => "the next good reload ends this",
             Part::Reports => "trying again until it passes",
+            Part::Log => "it is emptied after that",
             Part::Retention | Part::State => "the next turn tries again",
         }
     }

@@ -7,6 +7,7 @@ mod faults;
 mod hearing;
 mod life;
 mod looks;
+mod pinned;
 mod quiet;
 mod retain;
 mod round;
@@ -40,6 +41,7 @@ use drain::{Drain, Note, Over};
 use dump::Dumper;
 use faults::Part;
 use life::{Life, Panic, Panics};
+use pinned::Pinned;
 pub use start::note_failure;
 use state::{Fault, Phase, Shared, State};
 use suspects::Suspects;
@@ -268,6 +270,7 @@ impl Desk {
         let mut give_up: Option<Instant> = None;
         let mut lives = u64::MAX;
         let mut life = Life::new();
+        let mut pinned = Pinned::default();
         let look = tick(life::LOOK_EVERY);
         loop {
             let publish = self.publish_in().map_or_else(never, after);
@@ -306,6 +309,7 @@ impl Desk {
                 recv(ended) -> over => return self.close(over.map_err(|_| None)),
                 recv(look) -> _ => {
                     life.look(&self.shared, &self.trying, &self.job.db);
+                    pinned.look(&self.shared, &self.job.db);
                     self.dirty |= self.shared.is_touched();
                 }
                 recv(publish) -> _ => self.publish(),

@@ -1,4 +1,5 @@
-//! Who holds a store that is busy, as the kernel lists it in `/proc/locks`.
+//! Who holds a store that is busy, or reads an old state of it, as the kernel lists it in
+//! `/proc/locks`.
 //!
 //! Nothing is opened for it: to ask for a lock one needs a descriptor on the store's file, and
 //! closing that would drop every lock that this process has on it.
@@ -13,7 +14,10 @@ use super::place::with_ending;
 /// The number of the first namespace of processes, which sees all of them (`PROC_PID_INIT_INO`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Who has a lock on a store that keeps others from writing.
+/// Where in the shared memory of a log the locks of readers lie, in bytes: from the first to the last.
+const READERS: std::ops::RangeInclusive<u64> = 123..=127;
+
+/// Who has a lock on a store that keeps others from writing, or its log from being emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// That process.
@@ -29,15 +33,29 @@ pub(super) enum Holder {
 impl Holder {
     /// Who holds the store at `path` at this moment.
     pub(super) fn of(path: &Path) -> Holder {
-        let inode = |path: &Path| fs::metadata(path).ok().map(|seen| seen.ino());
         // locks are on the file itself and, where there is a log, on its shared memory
         let inodes = [inode(path), inode(&with_ending(path, "-shm"))];
         let inodes: Vec<u64> = inodes.into_iter().flatten().collect();
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holder::Unseen };
-        let sees_all = fs::read_link("/proc/self/ns/pid")
-            .is_ok_and(|namespace| namespace.as_os_str() == FIRST_NAMESPACE);
-        holder(&locks, &inodes, std::process::id(), sees_all)
+        holder(&locks, &inodes, std::process::id(), sees_all())
     }
+
+    /// Who reads the store at `path` at this moment.
+    pub(super) fn reading(path: &Path) -> Holder {
+        let inode = inode(&with_ending(path, "-shm"));
+        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holder::Unseen };
+        reader(&locks, inode.unwrap_or_default(), std::process::id(), sees_all())
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|seen| seen.ino())
+}
+
+/// Whether the locks of all processes of this machine are told.
+fn sees_all() -> bool {
+    fs::read_link("/proc/self/ns/pid")
+        .is_ok_and(|namespace| namespace.as_os_str() == FIRST_NAMESPACE)
 }
 
 impl fmt::Display for Holder {
@@ -61,13 +79,31 @@ impl fmt::Display for Holder {
 /// The same from the text of `/proc/locks`. Devices are not compared: some file systems have
 /// another number there than `stat` says, and a lock too many only means to wait.
 fn holder(locks: &str, inodes: &[u64], ourselves: u32, sees_all: bool) -> Holder {
+    owner(locks, "WRITE", &|inode, _| inodes.contains(&inode), ourselves, sees_all)
+}
+
+/// The same of those who read a store, from the shared memory of its log.
+fn reader(locks: &str, shared: u64, ourselves: u32, sees_all: bool) -> Holder {
+    let is_meant = |inode, from: u64| inode == shared && READERS.contains(&from);
+    owner(locks, "READ", &is_meant, ourselves, sees_all)
+}
+
+/// Who has a lock of that kind, by its inode and its first byte.
+fn owner(
+    locks: &str,
+    kind: &str,
+    is_meant: &dyn Fn(u64, u64) -> bool,
+    ourselves: u32,
+    sees_all: bool,
+) -> Holder {
     let mut is_ours = false;
     for line in locks.lines() {
         // `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`; a `->` is one that waits
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, "POSIX" | "OFDLCK", _, "WRITE", pid, place, ..] = words[..] else { continue };
+        let [_, "POSIX" | "OFDLCK", _, mode, pid, place, from, ..] = words[..] else { continue };
         let inode = place.rsplit(':').next().and_then(|inode| inode.parse().ok());
-        if !inode.is_some_and(|inode: u64| inodes.contains(&inode)) {
+        let from = from.parse().unwrap_or_default();
+        if mode != kind || !inode.is_some_and(|inode: u64| is_meant(inode, from)) {
             continue;
         }
         match pid.parse() {
@@ -104,6 +140,20 @@ mod tests {
         assert_eq!(of(9), Holder::Ourselves);
         assert_eq!(of(10), Holder::Unseen);
         assert_eq!(holder(LOCKS, &[9, 8], 100, true), Holder::Other(200), "others come first");
+    }
+
+    #[test]
+    fn case_138_who_reads_is_told_by_the_locks_of_readers_only() {
+        let locks = "\
+            1: POSIX  ADVISORY  READ 200 fe:00:7 128 128\n\
+            2: POSIX  ADVISORY  READ 300 fe:00:7 125 125\n\
+            3: POSIX  ADVISORY  WRITE 400 fe:00:8 124 124\n\
+            4: POSIX  ADVISORY  READ 100 fe:00:9 123 123\n";
+        let of = |inode: u64, sees_all| reader(locks, inode, 100, sees_all);
+        assert_eq!(of(7, true), Holder::Other(300));
+        assert_eq!(of(8, true), Holder::Nobody);
+        assert_eq!(of(9, true), Holder::Ourselves);
+        assert_eq!(of(8, false), Holder::Unseen);
     }
 
     #[test]

@@ -43,7 +43,7 @@ use fault::{fault, stuck};
 use head::Head;
 use holder::Holder;
 use memory::Memory;
-use place::FileId;
+use place::{FileId, with_ending};
 use sync::Unsynced;
 
 /// Which other process holds the store in the file of that name at this moment, so that nobody else
@@ -53,6 +53,36 @@ pub fn held_by(path: &Path) -> Option<String> {
         holder @ Holder::Other(_) => Some(holder.to_string()),
         Holder::Ourselves | Holder::Nobody | Holder::Unseen => None,
     }
+}
+
+/// A log that a reader keeps from being emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedLog {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// What it should not exceed for long.
+    pub limit_bytes: u64,
+    /// Who reads an old state of the store, such as `process 1234 (sqlite3)`; none where it cannot be
+    /// told.
+    pub reader: Option<String>,
+}
+
+/// The log of the store in the file of that name, when it is larger than it should be and another
+/// process reads the store, or may do so.
+pub fn pinned_log(path: &Path) -> Option<PinnedLog> {
+    let (bytes, limit_bytes) = (connect::log_bytes(path), connect::LOG_BYTES);
+    if bytes <= limit_bytes {
+        return None;
+    }
+    let reader = match Holder::reading(path) {
+        holder @ Holder::Other(_) => Some(holder.to_string()),
+        Holder::Unseen => None,
+        // it is only waiting for the next commit, or for a report
+        Holder::Ourselves | Holder::Nobody => return None,
+    };
+    Some(PinnedLog { path: with_ending(path, "-wal"), bytes, limit_bytes, reader })
 }
 
 /// How a store is used; nothing of it is kept in the store.

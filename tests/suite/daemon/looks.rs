@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, EventKind};
 use notify::{RecursiveMode, Watcher};
 
-use super::{NEVER_RESCAN, accepted, one, order_taken, quick, quick_with, skip, write_config};
+use super::{
+    NEVER_RESCAN, accepted, fault, one, order_taken, quick, quick_with, skip, write_config,
+};
 use crate::world::{World, has_tool};
 
 /// Has failed for a daemon that listed every folder for each file.
@@ -173,5 +175,39 @@ fn case_138_where_the_kernel_does_not_tell_of_files_status_says_so_until_it_does
         assert!(Instant::now() < deadline, "{}", world.told());
     }
     assert!(status().contains("told of new files by the kernel"), "{}", status());
+    daemon.stop();
+}
+
+/// Has failed for a daemon whose log grew to ten times its limit without a word.
+#[test]
+fn case_138_a_reader_that_keeps_the_log_from_being_emptied_is_named_until_it_ends() {
+    let world = World::with_store(1000, 0);
+    let daemon = quick(&world);
+    world.drop_in("a.json", one("a"));
+    world.until_drained();
+    let reader = rusqlite::Connection::open(world.db()).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let batches = |reader: &rusqlite::Connection| -> i64 {
+        reader.query_row("SELECT count(*) FROM batches", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(batches(&reader), 1);
+    world.drop_in("b.json", one("b"));
+    world.until_drained();
+    // as if much had been written since: what follows the last page of the log means nothing
+    let log = world.spool().join("windowflow.db-wal");
+    fs::File::options().write(true).open(&log).unwrap().set_len(65 << 20).unwrap();
+    let named = format!("process {}", std::process::id());
+    let seen = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    if seen.as_os_str() != "pid:[4026531836]" {
+        reader.execute_batch("ROLLBACK").unwrap();
+        return skip("a reader of the log", "the locks of other processes cannot be seen here");
+    }
+    world.eventually("the reader is named", || fault(&world).contains(&named));
+    let text = fault(&world);
+    assert!(text.contains("windowflow.db-wal") && text.contains("67,108,864"), "{text}");
+    world.run(&["status"]).exits(75);
+    reader.execute_batch("ROLLBACK").unwrap();
+    world.eventually("the fault is over", || fault(&world).is_empty());
+    world.run(&["status"]).ok();
     daemon.stop();
 }
