@@ -283,6 +283,10 @@ impl Ingest<'_> {
             read = feed.next();
         }
         let digest = feed.digest().map_err(Error::Read)?;
+        if !digest.whole {
+            // whoever brings the events was told to stop
+            return Ok(Ended::Stopped);
+        }
         if !watcher.still_the_same().map_err(Error::Read)? {
             return Ok(Ended::Changed);
         }
@@ -298,7 +302,7 @@ impl Ingest<'_> {
 
     fn refused(&self, refusal: Refusal, feed: &mut dyn Feed) -> Result<Ended, Error> {
         let digest = feed.digest().map_err(Error::Read)?;
-        // of a file that is too large the rest was not read
+        // of a file that is too large the rest was not read, or not all of it
         let digest = digest.whole.then_some(digest);
         Ok(Ended::Refused(Box::new(RefusedBatch {
             file: self.delivery.file.clone(),

@@ -5,12 +5,13 @@
 
 use std::io::{self, BufRead, Read};
 use std::mem;
+use std::time::{Duration, Instant};
 
 use flate2::bufread::GzDecoder;
 use zstd::stream::raw::{DParameter, Decoder as ZstdFrames, Operation};
 
 use super::intake::{Intake, unwanted};
-use super::{Digest, Fault, GoesOn, Limits};
+use super::{Digest, Fault, GoesOn, Limits, REST_TIME};
 use crate::refusal::{Code, Refusal};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -63,6 +64,9 @@ pub(super) struct Source<R> {
     max_inflated: u64,
     /// A fault was handed out, so that nothing more can come.
     failed: bool,
+    /// For how long the rest of a refused file may be read, and until when that is.
+    rest_time: Duration,
+    rest_until: Option<Instant>,
 }
 
 enum Body<R> {
@@ -87,6 +91,8 @@ impl<R: Read> Source<R> {
             inflated: 0,
             max_inflated: limits.max_inflated_bytes,
             failed: false,
+            rest_time: REST_TIME,
+            rest_until: None,
         }
     }
 
@@ -131,10 +137,13 @@ impl<R: Read> Source<R> {
         if self.failed || matches!(self.body, Body::Sealed(_) | Body::Plain(_)) {
             return None;
         }
+        let until = self.rest_until();
         let mut scratch = vec![0; SCRATCH_BYTES];
         loop {
             match self.fill(&mut scratch) {
                 Ok(0) => return None,
+                // whether the rest is damaged is not worth more
+                Ok(_) if Instant::now() >= until => return None,
                 Ok(_) => {}
                 Err(Fault::Refused(refusal)) => {
                     let damaged = matches!(refusal.code, Code::BadCompression | Code::Truncated);
@@ -150,12 +159,23 @@ impl<R: Read> Source<R> {
         self.body.intake().watch(goes_on);
     }
 
-    /// Reads the rest of the raw input, within its bound, and says what the whole was.
-    pub(super) fn digest(self) -> io::Result<Digest> {
+    /// Allows so much time for the rest of a file that is refused.
+    pub(super) fn allow_rest(&mut self, time: Duration) {
+        self.rest_time = time;
+    }
+
+    /// The rest of a file is read by then, or left.
+    fn rest_until(&mut self) -> Instant {
+        *self.rest_until.get_or_insert_with(|| Instant::now() + self.rest_time)
+    }
+
+    /// Reads the rest of the raw input, within its bounds, and says what the whole was.
+    pub(super) fn digest(mut self) -> io::Result<Digest> {
+        let until = self.rest_until();
         match self.body {
-            Body::Sealed(intake) | Body::Plain(intake) => intake.digest(),
-            Body::Gzip(members) => members.into_inner().digest(),
-            Body::Zstd(zstd) => zstd.intake.digest(),
+            Body::Sealed(intake) | Body::Plain(intake) => intake.digest(until),
+            Body::Gzip(members) => members.into_inner().digest(until),
+            Body::Zstd(zstd) => zstd.intake.digest(until),
         }
     }
 

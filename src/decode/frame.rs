@@ -1,6 +1,7 @@
 //! The unpacked bytes that are not used up yet, as one slice, with the place where it begins.
 
 use std::io::Read;
+use std::time::Duration;
 
 use super::compress::Source;
 use super::{Fault, GoesOn, Limits};
@@ -121,6 +122,10 @@ impl<R: Read> Frame<R> {
 
     pub(super) fn watch(&mut self, goes_on: GoesOn) {
         self.source.watch(goes_on);
+    }
+
+    pub(super) fn allow_rest(&mut self, time: Duration) {
+        self.source.allow_rest(time);
     }
 
     #[cfg(test)]

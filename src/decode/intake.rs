@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 use std::mem;
+use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
 
@@ -130,10 +131,13 @@ impl<R: Read> Intake<R> {
         }
     }
 
-    pub(super) fn digest(mut self) -> io::Result<Digest> {
+    pub(super) fn digest(mut self, until: Instant) -> io::Result<Digest> {
         while matches!(self.end, End::NotYet) {
             self.from = self.to;
             self.refill();
+            if Instant::now() >= until {
+                break;
+            }
         }
         if let End::Failed(error) = self.end {
             return Err(error);

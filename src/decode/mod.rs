@@ -29,6 +29,7 @@ mod tests;
 
 use std::fmt;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use crate::event::Chunk;
 use crate::refusal::Refusal;
@@ -85,10 +86,14 @@ pub struct Digest {
     pub sha256: String,
     /// How many bytes it has.
     pub bytes: u64,
-    /// Whether this is about all of it; false only when it has more bytes than allowed and the
-    /// rest was left unread.
+    /// Whether this is about all of it; false only when the rest was left unread: the file has more
+    /// bytes than allowed, or it is refused and its rest would take too long.
     pub whole: bool,
 }
+
+/// For how long at most the rest of a file is read that is refused: for its hash, and to see whether
+/// it is damaged.
+pub const REST_TIME: Duration = Duration::from_secs(1);
 
 /// How much is read and unpacked at once.
 const BLOCK_BYTES: usize = 128 << 10;
@@ -149,6 +154,12 @@ impl<R: Read> Decoder<R> {
         self
     }
 
+    /// Allows so much time for the rest of the file when it is refused, instead of [`REST_TIME`].
+    pub fn allowing_rest(mut self, time: Duration) -> Decoder<R> {
+        self.structure.allow_rest(time);
+        self
+    }
+
     /// Restarts `chunk` and fills it with the next events, up to 4096 or about 1 MiB of text.
     /// True means that there may be more; false that the batch ended well, and the chunk holds its
     /// last events, if any.
@@ -184,7 +195,7 @@ impl<R: Read> Decoder<R> {
     }
 
     /// Reads what is left of the raw input and says what the whole raw file was, also after a
-    /// refusal. What is beyond `max_file_bytes` stays unread.
+    /// refusal. What is beyond `max_file_bytes` stays unread, and what takes longer than allowed.
     ///
     /// # Errors
     /// When the input can't be read, or could not be before.

@@ -1,6 +1,7 @@
 //! What stands around the events: the array or the lines, the beginning and the end of a batch.
 
 use std::io::Read;
+use std::time::Duration;
 
 use super::compress::Source;
 use super::flaw::{Flaw, Stop, quote};
@@ -49,6 +50,10 @@ impl<R: Read> Structure<R> {
 
     pub(super) fn watch(&mut self, goes_on: GoesOn) {
         self.frame.watch(goes_on);
+    }
+
+    pub(super) fn allow_rest(&mut self, time: Duration) {
+        self.frame.allow_rest(time);
     }
 
     /// How many bytes the buffer has.
