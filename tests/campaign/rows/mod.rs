@@ -21,6 +21,7 @@ mod migration;
 mod power_cut;
 mod signals;
 mod soak;
+mod surroundings;
 mod torn_writes;
 mod two_daemons;
 
@@ -54,6 +55,7 @@ pub const ROWS: &[&Row] = &[
     &signals::ROW,
     &two_daemons::ROW,
     &clock_steps::ROW,
+    &surroundings::ROW,
     &soak::ROW,
 ];
 

@@ -146,7 +146,7 @@ fn case_126_a_limit_of_the_process_on_the_size_of_files_is_named() {
     daemon.stop();
 }
 
-/// Has failed without `refuse_foreign`: SQLite waits, and the disk is blamed.
+/// Has failed with `Room::around` looking at the store and its folder only: the disk is blamed.
 #[test]
 fn case_127_log_files_of_another_user_are_named_with_the_chown_to_type() {
     if !is_root() {
@@ -172,6 +172,34 @@ fn case_127_log_files_of_another_user_are_named_with_the_chown_to_type() {
         assert_eq!(accepted(&world), 1);
         daemon.stop();
     }
+}
+
+/// The threads of a daemon, by number and name.
+fn threads(daemon: &Daemon<'_>) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten();
+    let name = |path: &Path| fs::read_to_string(path.join("comm")).unwrap_or_default();
+    let mut found: Vec<_> = tasks
+        .map(|task| (task.file_name().to_string_lossy().into_owned(), name(&task.path())))
+        .collect();
+    found.sort();
+    found
+}
+
+/// A thread that is started while memory is short can die before it runs anything of ours. Has
+/// failed with a reader thread for each group of files.
+#[test]
+fn case_132_no_thread_is_started_while_files_come_in() {
+    let world = World::with_store(1000, 0);
+    let daemon = quick(&world);
+    world.eventually("it is idle", || world.state()["daemon"]["phase"] == "idle");
+    let before = threads(&daemon);
+    assert!(before.iter().any(|(_, name)| name.trim_end() == "reader"), "{before:?}");
+    for n in 0..5 {
+        world.drop_in(format!("{n}.json"), one(&format!("id-{n}")));
+        world.until_drained();
+    }
+    assert_eq!(threads(&daemon), before);
+    daemon.stop();
 }
 
 /// Everything in a folder that belongs to root.
