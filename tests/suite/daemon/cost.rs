@@ -26,8 +26,9 @@ fn kib(daemon: &Daemon<'_>, name: &str) -> u64 {
     value.trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The one place where something is measured: processor time, which a loaded machine does not
-/// change. Looked at from the moment that all is quiet, over about twenty looks into the inbox.
+/// The one place where something is measured: processor time, which a loaded machine changes little.
+/// Looked at from the moment that all is quiet, over about twenty looks into the inbox, which take
+/// two ticks; a daemon that looks over and over takes two hundred.
 #[test]
 fn an_idle_daemon_uses_no_processor() {
     let world = World::with_store(1000, 0);
@@ -43,7 +44,7 @@ fn an_idle_daemon_uses_no_processor() {
     let before = ticks(&daemon);
     std::thread::sleep(Duration::from_secs(2));
     let used = ticks(&daemon) - before;
-    assert!(used <= 2, "{used} ticks of 10 ms in two idle seconds\n{}", world.told());
+    assert!(used <= 10, "{used} ticks of 10 ms in two idle seconds\n{}", world.told());
     daemon.stop();
 }
 
