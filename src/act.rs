@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::engine::settings::Settings;
+use crate::engine::settings::{DEFAULT_MAX_FUTURE_MS, Settings};
 use crate::engine::{self, Changes, Counts, Fact, Judge, Move, Outcome, Presence, window};
 use crate::event::{Chunk, DEFAULT_SOURCE, Event};
 use crate::store::{
@@ -70,6 +70,49 @@ pub struct Done {
 
 /// Which kept events are meant.
 pub type Wanted<'w> = dyn FnMut(&Event<'_>) -> bool + 'w;
+
+/// How far event time has come in a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached {
+    /// The watermark.
+    pub watermark_ms: i64,
+    /// The greatest timestamp of an accepted or late event; none when there is none.
+    pub newest_ms: Option<i64>,
+}
+
+/// A watermark so far ahead that it is likely to be a slip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Implausible {
+    /// What was asked for.
+    pub asked_ms: i64,
+    /// The clock.
+    pub now_ms: i64,
+    /// The greatest timestamp of an accepted or late event; none when there is none.
+    pub newest_ms: Option<i64>,
+    /// How far ahead of both is allowed.
+    pub ahead_ms: i64,
+}
+
+/// Refuses a watermark that is further ahead than `max_future_ms` (a day when that is off) of both
+/// the clock and the newest event: the step cannot be undone, and everything older would be late.
+/// One that is not ahead of the watermark is left to [`advance`].
+///
+/// # Errors
+/// What was asked for, and what it is compared with.
+pub fn refuse_implausible(
+    to_ms: i64,
+    now_ms: i64,
+    reached: Reached,
+    settings: &Settings,
+) -> Result<(), Implausible> {
+    let ahead_ms = settings.max_future_ms().unwrap_or(DEFAULT_MAX_FUTURE_MS);
+    let newest_ms = reached.newest_ms;
+    let most_ms = newest_ms.map_or(now_ms, |newest_ms| newest_ms.max(now_ms));
+    if to_ms > reached.watermark_ms && to_ms > most_ms.saturating_add(ahead_ms) {
+        return Err(Implausible { asked_ms: to_ms, now_ms, newest_ms, ahead_ms });
+    }
+    Ok(())
+}
 
 /// Sets the watermark by hand. Nothing is done when it stands there already.
 ///

@@ -1,6 +1,9 @@
-//! The only place that reads the clock.
+//! The only place that reads the clock, and how a time is written.
 
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::fmt::temporal::DateTimePrinter;
+use jiff::{SignedDuration, civil};
 
 /// Where the time of day comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,5 +24,18 @@ impl Clock {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
         }
+    }
+}
+
+/// The moment in UTC to the millisecond, as `2026-11-29T18:22:35.123Z`; one that is outside the
+/// years -9999 to 9999, which that form can show, is named as such.
+pub fn utc(ms: i64) -> String {
+    const TO_THE_MILLISECOND: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+    // not jiff's Timestamp, which ends a day before the year 9999 does
+    let moment = civil::date(1970, 1, 1).to_datetime(civil::Time::midnight());
+    match moment.checked_add(SignedDuration::from_millis(ms)) {
+        Ok(moment) => TO_THE_MILLISECOND.datetime_to_string(&moment) + "Z",
+        Err(_) if ms < 0 => "before-year--9999".to_owned(),
+        Err(_) => "after-year-9999".to_owned(),
     }
 }

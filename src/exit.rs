@@ -31,6 +31,7 @@ impl Exit {
             | store::Error::Unknown(_) => Exit::Again,
             store::Error::Missing(_) => Exit::Missing,
             store::Error::NewerSchema(_)
+            | store::Error::OlderSchema(_)
             | store::Error::Misplaced(_)
             | store::Error::OtherSettings { .. } => Exit::Config,
             store::Error::Overflow(_) => Exit::Refused,

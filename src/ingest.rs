@@ -1,5 +1,7 @@
 //! One batch is one transaction: ask, decide, write, in chunks of bounded size.
 
+mod seconds;
+
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -13,6 +15,8 @@ use crate::engine::window::WindowId;
 use crate::engine::{Counts, Fact, Judge, Judged, Outcome, Seen, window};
 use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other, Refusal};
+pub use seconds::Seconds;
+
 use crate::store::{self, Batch, Begun, Committed, Delivery, Overflowing, Receipt, Refused, Store};
 
 /// How far a batch has come.
@@ -159,6 +163,8 @@ pub struct Ingest<'a> {
     pub mode: Mode,
     /// The clock, for the time of a refusal.
     pub now_ms: i64,
+    /// What becomes of timestamps that look like seconds.
+    pub seconds: Seconds<'a>,
 }
 
 /// Where the chunks of a batch come from.
@@ -250,7 +256,8 @@ impl Ingest<'_> {
             Begun::Open(batch) => batch,
         };
         watcher.begun();
-        let judge = Judge::new(settings, batch.number(), &self.delivery.source);
+        let judge = Judge::new(settings, batch.number(), &self.delivery.source)
+            .with_seconds(self.seconds.rule());
         let mut open = Open {
             batch,
             judge,
@@ -258,6 +265,7 @@ impl Ingest<'_> {
             facts: Vec::new(),
             counts: Counts::default(),
             windows_closed: 0,
+            like_seconds: None,
         };
         loop {
             // what a damaged archive seems to say is not held against it
@@ -266,16 +274,15 @@ impl Ingest<'_> {
                 Err(Fault::Refused(refusal)) if refusal.code == Code::BadCompression
             );
             if !damaged && let Some(refusal) = open.take_in(feed.chunk(), watcher)? {
-                drop(open);
-                return self.refused(refusal, feed);
+                return self.refused(open.refuse(refusal), feed);
             }
             match read {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(fault) => {
-                    drop(open);
-                    return self.fault(fault, feed);
+                Err(Fault::Refused(refusal)) => {
+                    return self.refused(open.refuse(*refusal), feed);
                 }
+                Err(Fault::Io(error)) => return Err(Error::Read(error)),
             }
             if watcher.step(Step { events: open.counts.events() }).is_break() {
                 return Ok(Ended::Stopped);
@@ -287,6 +294,12 @@ impl Ingest<'_> {
             // whoever brings the events was told to stop
             return Ok(Ended::Stopped);
         }
+        if let Some(refusal) = open.like_seconds.take()
+            && !self.seconds.accepts(&digest.sha256)
+        {
+            drop(open);
+            return Ok(self.refused_as(refusal, digest));
+        }
         if !watcher.still_the_same().map_err(Error::Read)? {
             return Ok(Ended::Changed);
         }
@@ -296,22 +309,33 @@ impl Ingest<'_> {
     fn fault(&self, fault: Fault, feed: &mut dyn Feed) -> Result<Ended, Error> {
         match fault {
             Fault::Io(error) => Err(Error::Read(error)),
-            Fault::Refused(refusal) => self.refused(*refusal, feed),
+            Fault::Refused(refusal) => self.refused((*refusal, None), feed),
         }
     }
 
-    fn refused(&self, refusal: Refusal, feed: &mut dyn Feed) -> Result<Ended, Error> {
+    /// The batch is refused; the second refusal, of timestamps that look like seconds, came first,
+    /// if it counts for this file.
+    fn refused(
+        &self,
+        (refusal, like_seconds): (Refusal, Option<Refusal>),
+        feed: &mut dyn Feed,
+    ) -> Result<Ended, Error> {
         let digest = feed.digest().map_err(Error::Read)?;
+        let like_seconds = like_seconds.filter(|_| !self.seconds.accepts(&digest.sha256));
+        Ok(self.refused_as(like_seconds.unwrap_or(refusal), digest))
+    }
+
+    fn refused_as(&self, refusal: Refusal, digest: Digest) -> Ended {
         // of a file that is too large the rest was not read, or not all of it
         let digest = digest.whole.then_some(digest);
-        Ok(Ended::Refused(Box::new(RefusedBatch {
+        Ended::Refused(Box::new(RefusedBatch {
             file: self.delivery.file.clone(),
             source: self.delivery.source.clone(),
             bytes: digest.as_ref().map(|digest| digest.bytes),
             sha256: digest.map(|digest| digest.sha256),
             refused_at_ms: self.now_ms,
             refusal,
-        })))
+        }))
     }
 }
 
@@ -323,9 +347,16 @@ struct Open<'s, 'd> {
     facts: Vec<Fact>,
     counts: Counts,
     windows_closed: u64,
+    /// Why it is refused if its timestamps in seconds are not taken as they stand.
+    like_seconds: Option<Refusal>,
 }
 
 impl Open<'_, '_> {
+    /// Undoes the batch, which is refused for that, and for what came before it if that counts.
+    fn refuse(self, refusal: Refusal) -> (Refusal, Option<Refusal>) {
+        (refusal, self.like_seconds)
+    }
+
     /// Judges the chunk and writes what that changes; or says why the batch is refused.
     fn take_in(
         &mut self,
@@ -350,6 +381,16 @@ impl Open<'_, '_> {
         }
         self.counts.add(&judged.changes.counts);
         watcher.judged(chunk, &judged, self.batch.closings(), self.judge.settings());
+        if let Some(suspect) = judged.seconds {
+            let (event, index) =
+                (chunk.event(suspect.row), chunk.first_index() + suspect.row as u64);
+            let source = chunk.source(suspect.row).unwrap_or(&self.delivery.source);
+            let refusal = seconds::refusal(&event, index, source, suspect);
+            if self.judge.stops_at_seconds() {
+                return Ok(Some(refusal));
+            }
+            self.like_seconds.get_or_insert(refusal);
+        }
         match judged.conflict {
             None => Ok(None),
             Some((row, seen)) => self.conflict(chunk, row, &seen).map(Some),

@@ -31,11 +31,12 @@ pub enum Code {
     NotARegularFile,
     Unreadable,
     Crashed,
+    Seconds,
 }
 
 impl Code {
     /// Every code, in the order of the contract.
-    pub const ALL: [Code; 22] = [
+    pub const ALL: [Code; 23] = [
         Code::Empty,
         Code::NotUtf8,
         Code::BadJson,
@@ -58,6 +59,7 @@ impl Code {
         Code::NotARegularFile,
         Code::Unreadable,
         Code::Crashed,
+        Code::Seconds,
     ];
 
     /// The public name, as in `NAME.error.json`.
@@ -85,6 +87,7 @@ impl Code {
             Code::NotARegularFile => "not_a_regular_file",
             Code::Unreadable => "unreadable",
             Code::Crashed => "crashed",
+            Code::Seconds => "seconds",
         }
     }
 

@@ -5,7 +5,7 @@ mod class;
 mod group;
 mod reader_thread;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,8 @@ pub struct Worker {
     trying: Arc<Trying>,
     // none: there was no room for it
     reader: Option<ReaderThread>,
+    // the hashes of files whose timestamps in seconds are taken as they stand
+    accepted_seconds: Arc<HashSet<String>>,
 }
 
 /// What is known of a file whose last step failed, so that no step is done twice.
@@ -97,7 +99,17 @@ impl Worker {
         let unfinished = HashMap::new();
         // started now, while there is memory; if there is none, it is tried again when it is needed
         let reader = ReaderThread::start().ok();
-        Worker { spool, store, limits, settle, unfinished, doubted: None, trying, reader }
+        Worker {
+            spool,
+            store,
+            limits,
+            settle,
+            unfinished,
+            doubted: None,
+            trying,
+            reader,
+            accepted_seconds: Arc::default(),
+        }
     }
 
     /// The same, which notes what it has in hand.
@@ -122,6 +134,12 @@ impl Worker {
     pub fn set_limits(&mut self, limits: Limits, settle: Duration) {
         self.limits = limits;
         self.settle = settle;
+    }
+
+    /// Takes files with these hashes (SHA-256 of the raw bytes) as they stand, though their
+    /// timestamps look like seconds.
+    pub fn accept_seconds(&mut self, hashes: Arc<HashSet<String>>) {
+        self.accepted_seconds = hashes;
     }
 
     /// Begins to read those files of the inbox, ahead of what takes them in. `waiting` is told

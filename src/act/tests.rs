@@ -7,7 +7,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::engine::window::WindowId;
-use crate::ingest::{Ingest, Mode, Unwatched};
+use crate::ingest::{Ingest, Mode, Seconds, Unwatched};
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
 use crate::store::{Snapshot, Span};
@@ -39,7 +39,8 @@ fn with_kept(held: bool, events: u64) -> MemoryStore {
 fn put(store: &mut MemoryStore, text: &str) {
     let delivery = Delivery::fresh("f".to_owned(), DEFAULT_SOURCE.to_owned()).unwrap();
     let (limits, mode) = (Limits::default(), Mode::Commit);
-    let ingest = Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS };
+    let ingest =
+        Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS, seconds: Seconds::Accept };
     ingest.run(store, text.as_bytes(), &mut Unwatched).unwrap();
 }
 
@@ -150,4 +151,25 @@ fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
             assert!(halts > 10, "{halts}");
         }
     }
+}
+
+#[test]
+fn case_112_a_watermark_is_plausible_up_to_the_bound_and_not_beyond() {
+    let (now_ms, day_ms) = (1_767_225_600_000, DEFAULT_MAX_FUTURE_MS);
+    let is_fine = |to_ms, watermark_ms, newest_ms, max_future_ms| {
+        let settings = Settings::new(60_000, 0).unwrap();
+        let settings = settings.with_max_future_ms(max_future_ms).unwrap();
+        let reached = Reached { watermark_ms, newest_ms };
+        refuse_implausible(to_ms, now_ms, reached, &settings).is_ok()
+    };
+    for (most_ms, newest_ms, max_future_ms) in [
+        (now_ms + day_ms, Some(now_ms - 1), None),
+        (now_ms + 3_600_000, None, Some(3_600_000)),
+        // events that were accepted ahead of the clock
+        (now_ms + 6 * day_ms, Some(now_ms + 5 * day_ms), Some(day_ms)),
+    ] {
+        assert!(is_fine(most_ms, 0, newest_ms, max_future_ms), "{most_ms}");
+        assert!(!is_fine(most_ms + 1, 0, newest_ms, max_future_ms), "{most_ms}");
+    }
+    assert!(is_fine(i64::MAX, i64::MAX, None, Some(0)), "no step at all");
 }

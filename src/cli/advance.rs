@@ -5,13 +5,22 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Advance, Where};
+use super::report::snapshot;
 use super::{Exit, Failure, asked_by, complain, results};
-use crate::act::{self, Asked};
+use crate::act::{self, Asked, Implausible, Reached};
 use crate::clock::Clock;
 use crate::report;
+use crate::store::{Snapshot, Summary};
 
 pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
     let mut store = at.open()?;
+    if !command.beyond_clock {
+        let summary = snapshot(at)?.summary()?;
+        let Summary { watermark_ms, max_timestamp_ms: newest_ms, settings, .. } = summary;
+        let reached = Reached { watermark_ms, newest_ms };
+        act::refuse_implausible(command.to_ms, Clock::System.now_ms(), reached, &settings)
+            .map_err(implausible)?;
+    }
     let by = asked_by();
     let asked = Asked { by: &by, reason: command.reason.as_deref() };
     let done = act::advance(&mut store, command.to_ms, asked)?;
@@ -36,4 +45,21 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
         );
     }
     Ok(Exit::Done)
+}
+
+fn implausible(refused: Implausible) -> Failure {
+    let Implausible { asked_ms, now_ms, newest_ms, ahead_ms } = refused;
+    let at = |ms| format!("{ms} ({})", report::utc(ms));
+    let newest = match newest_ms {
+        Some(ms) => format!("the newest event, {}", at(ms)),
+        None => "any event (there is none yet)".to_owned(),
+    };
+    let text = format!(
+        "{} is more than {ahead_ms} ms ahead of the clock, {}, and of {newest}: whatever is older \
+         would be late for ever, and the watermark never moves back; check the number, or add \
+         --beyond-clock if it is meant",
+        at(asked_ms),
+        at(now_ms)
+    );
+    Failure::new(Exit::Usage, text)
 }

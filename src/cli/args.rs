@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::event::MAX_TIMESTAMP_MS;
 use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -133,7 +134,9 @@ pub(crate) enum Command {
     Prune,
     /// Set the watermark by hand: windows that end by then are final
     ///
-    /// For when nothing more will come. It never moves back; who asked is recorded.
+    /// For when nothing more will come. It never moves back; who asked is recorded. A step further
+    /// ahead of the clock and of the newest event than max_future_ms (a day when that is off) needs
+    /// --beyond-clock.
     #[command(after_help = "Example:\n  \
         windowflow --db totals.db advance 1767225600000 --reason 'year closed'")]
     Advance(Advance),
@@ -157,7 +160,7 @@ pub(crate) enum Command {
     /// Say whether the daemon runs, how far behind it is, and what holds the watermark back
     ///
     /// Exit code 0: it runs and is well. 75: it runs, but a fault that may pass is in its way.
-    /// 1: it does not run. 66: there is no spool or no store.
+    /// 1: it does not run. 66: there is no spool or no store. 78: the store is of another version.
     #[command(after_help = "Example:\n  windowflow --spool ./spool status || echo unwell")]
     Status,
     /// Copy the store to a new file, whole, while the daemon runs
@@ -238,6 +241,9 @@ pub(crate) struct Ingest {
     /// Whose events these are, where they do not say so themselves
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = source)]
     pub(crate) source: String,
+    /// Take timestamps that look like seconds as they stand, as milliseconds in 1970
+    #[arg(long)]
+    pub(crate) accept_seconds: bool,
 }
 
 fn source(given: &str) -> Result<String, String> {
@@ -351,8 +357,12 @@ pub(crate) struct Sources {
 pub(crate) struct Advance {
     /// The new watermark, in milliseconds since 1970-01-01T00:00:00Z
     #[arg(value_name = "T", allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i64).range(0..))]
+        value_parser = clap::value_parser!(i64).range(0..=MAX_TIMESTAMP_MS))]
     pub(crate) to_ms: i64,
+    /// Also further ahead of the clock and of the newest event than max_future_ms: everything that
+    /// is older would be late, and the step cannot be undone
+    #[arg(long)]
+    pub(crate) beyond_clock: bool,
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
@@ -373,6 +383,9 @@ pub(crate) struct Retry {
     /// All of them
     #[arg(long)]
     pub(crate) all: bool,
+    /// Take what was refused as `seconds` as it stands: this very content, under any name
+    #[arg(long)]
+    pub(crate) accept_seconds: bool,
 }
 
 #[derive(Debug, ClapArgs)]

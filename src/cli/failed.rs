@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::args::{Retry, Where};
 use super::{Exit, Failure, complain, owner, results};
@@ -13,7 +14,7 @@ use crate::refusal::Code;
 use crate::report;
 use crate::spool::name::{shown, shown_path};
 use crate::spool::shelve::{self, Failed};
-use crate::spool::{Entry, Spool};
+use crate::spool::{Spool, accepted};
 
 /// How many files of one code are shown to a person.
 const MOST_FILES: usize = 20;
@@ -99,13 +100,13 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
     let spool = existing(at)?;
     let failed = all(&spool)?;
     let mut exit = Exit::Done;
-    let mut chosen: Vec<Entry> = Vec::new();
+    let mut chosen: Vec<&Failed> = Vec::new();
     if command.all {
-        chosen = failed.into_iter().map(|failed| failed.entry).collect();
+        chosen = failed.iter().collect();
     } else {
         for given in &command.files {
             match failed.iter().find(|failed| names(failed, given)) {
-                Some(failed) => chosen.push(failed.entry.clone()),
+                Some(failed) => chosen.push(failed),
                 None => {
                     let given = shown(given.as_encoded_bytes());
                     complain(&format!("{given} is not a failed file; see: windowflow failed"));
@@ -115,7 +116,17 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
         }
     }
     let mut out = results();
-    for entry in &chosen {
+    for failed in chosen {
+        let entry = &failed.entry;
+        let is_meant = || !command.all || reason(&spool, failed)["code"] == Code::Seconds.name();
+        if command.accept_seconds
+            && is_meant()
+            && let Err(error) = accept_seconds(&spool, &failed.path)
+        {
+            complain(&format!("failed/{entry} stays: its hash cannot be noted: {error}"));
+            exit = Exit::Failed;
+            continue;
+        }
         match shelve::back_to_inbox(&spool, entry) {
             Ok(to) => {
                 let to = shown(to.as_os_str().as_encoded_bytes());
@@ -137,6 +148,13 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
     }
     out.flush()?;
     Ok(exit)
+}
+
+/// Notes the hash of that file, so that the daemon takes this content as it stands.
+fn accept_seconds(spool: &Spool, path: &Path) -> std::io::Result<()> {
+    let mut hash = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
+    accepted::accept(spool, &format!("{:x}", hash.finalize()))
 }
 
 /// Whether that path, or that name as shown, means this file; its reason means it too.

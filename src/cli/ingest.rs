@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -18,12 +18,13 @@ use crate::decode::Limits;
 use crate::engine::settings::Settings;
 use crate::engine::{Counts, Judged};
 use crate::event::Chunk;
-use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step, Watcher};
+use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step, Watcher};
+use crate::refusal::Code;
 use crate::report;
 use crate::spool::advice;
 use crate::spool::name::{shown, shown_path};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Committed, Store};
+use crate::store::{Committed, Delivery, Store};
 
 pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     all(at, command, Mode::Commit, false)
@@ -43,7 +44,9 @@ fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit
     let mut out = results();
     let mut exit = Exit::Done;
     for file in &command.files {
-        let hand = Hand { at, limits: &limits, mode, source: &command.source, events };
+        let accept_seconds = command.accept_seconds;
+        let source = &command.source;
+        let hand = Hand { at, limits: &limits, mode, source, events, accept_seconds };
         match hand.over(&mut store, file, &mut out) {
             Ok(Exit::Done) => {}
             // a refused batch says more than a missing file, whichever came first
@@ -70,6 +73,8 @@ struct Hand<'a> {
     source: &'a str,
     // each event is told of
     events: bool,
+    // timestamps that look like seconds are taken as they stand
+    accept_seconds: bool,
 }
 
 impl Hand<'_> {
@@ -79,25 +84,18 @@ impl Hand<'_> {
         file: &OsStr,
         out: &mut dyn Write,
     ) -> Result<Exit, Failure> {
-        let (raw, name) = open(file)?;
+        let (mut raw, name) = open(file)?;
         let delivery = delivery(name, self.source)?;
-        let now_ms = Clock::System.now_ms();
-        let ingest =
-            Ingest { delivery: &delivery, limits: self.limits.clone(), mode: self.mode, now_ms };
-        let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
-        watched.each = self.events.then(|| Each::new(self.at.json)).transpose()?;
-        let reader = watched.bar.wrap_read(raw);
-        let ended = ingest.run(store, reader, &mut watched);
-        watched.bar.finish_and_clear();
-        if let Some(each) = watched.each.take() {
-            each.copy_to(out)?;
+        let seconds = if self.accept_seconds { Seconds::Accept } else { Seconds::Refuse };
+        let mut ended = self.attempt(store, &raw, &delivery, seconds, out)?;
+        if let Ended::Refused(refused) = &ended
+            && self.mode == Mode::Commit
+            && file != "-"
+            && is_wanted(refused)?
+        {
+            raw.rewind().map_err(|error| unread(&delivery.file, &error))?;
+            ended = self.attempt(store, &raw, &delivery, Seconds::Accept, out)?;
         }
-        let ended = ended.map_err(|error| match error {
-            ingest::Error::Store(error) => Failure::from(error),
-            ingest::Error::Read(error) => {
-                Failure::new(Exit::Failed, format!("cannot read {}: {error}", delivery.file))
-            }
-        })?;
         let done = match ended {
             Ended::Committed(done) | Ended::Checked(done) => done,
             Ended::Refused(refused) => {
@@ -115,6 +113,30 @@ impl Hand<'_> {
         };
         self.print(&delivery.file, &done, out)?;
         Ok(Exit::Done)
+    }
+
+    fn attempt(
+        &self,
+        store: &mut SqliteStore,
+        raw: &File,
+        delivery: &Delivery,
+        seconds: Seconds<'_>,
+        out: &mut dyn Write,
+    ) -> Result<Ended, Failure> {
+        let (limits, now_ms) = (self.limits.clone(), Clock::System.now_ms());
+        let ingest = Ingest { delivery, limits, mode: self.mode, now_ms, seconds };
+        let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
+        watched.each = self.events.then(|| Each::new(self.at.json)).transpose()?;
+        let reader = watched.bar.wrap_read(raw);
+        let ended = ingest.run(store, reader, &mut watched);
+        watched.bar.finish_and_clear();
+        if let Some(each) = watched.each.take() {
+            each.copy_to(out)?;
+        }
+        ended.map_err(|error| match error {
+            ingest::Error::Store(error) => Failure::from(error),
+            ingest::Error::Read(error) => unread(&delivery.file, &error),
+        })
     }
 
     fn print(&self, file: &str, done: &Committed, out: &mut dyn Write) -> io::Result<()> {
@@ -162,6 +184,27 @@ impl Hand<'_> {
         ));
         Ok(())
     }
+}
+
+fn unread(file: &str, error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot read {file}: {error}"))
+}
+
+/// Asks on a terminal whether a batch that was refused for timestamps that look like seconds is to
+/// be taken as it stands. Nothing of it is in, and the store is not held meanwhile.
+fn is_wanted(refused: &RefusedBatch) -> Result<bool, Failure> {
+    let is_asked = refused.refusal.code == Code::Seconds
+        && io::stdin().is_terminal()
+        && io::stderr().is_terminal();
+    if !is_asked {
+        return Ok(false);
+    }
+    let message = report::visible(&refused.refusal.message);
+    complain(&format!("{}: {message}", refused.file));
+    write!(io::stderr(), "take it as it stands, as milliseconds in 1970? [y/N] ")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// One ingested batch, as the contract has it.

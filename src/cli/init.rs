@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Init, Where};
-use super::{Exit, Failure, owner, results};
+use super::{Exit, Failure, complain, owner, results};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::report;
 use crate::spool::name::shown_path;
@@ -27,7 +27,36 @@ pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
         writeln!(out, "store {} {what} {}", shown_path(&db), store.settings())?;
     }
     out.flush()?;
+    if let Some(migration) = store.migration() {
+        complain(&migration);
+    }
+    if made && let Some(note) = slip(&store.settings()) {
+        complain(&note);
+    }
     Ok(Exit::Done)
+}
+
+/// Windows below this are rarely meant: a second.
+const SHORT_WINDOW_MS: i64 = 1000;
+
+/// Windows and a lateness above this are rarely meant: ten years of 366 days.
+const LONG_MS: i64 = 10 * 366 * 86_400_000;
+
+/// Settings that look as if another unit was meant: they can never be changed.
+fn slip(settings: &Settings) -> Option<String> {
+    let (window_ms, lateness_ms) = (settings.window_ms(), settings.lateness_ms());
+    let odd = match () {
+        () if window_ms < SHORT_WINDOW_MS => format!("a window of {window_ms} ms is very short"),
+        () if window_ms > LONG_MS => format!("a window of {window_ms} ms is longer than ten years"),
+        () if lateness_ms > LONG_MS => {
+            format!("a lateness of {lateness_ms} ms is longer than ten years")
+        }
+        () => return None,
+    };
+    Some(format!(
+        "note: {odd}; both are in milliseconds (a minute is 60000) and can never be changed: if \
+         this is a slip, remove the store now and make it anew"
+    ))
 }
 
 fn settings(command: &Init) -> Result<Settings, Failure> {

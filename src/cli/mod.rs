@@ -227,14 +227,19 @@ impl Where {
         Ok(self.config()?.map_or_else(Options::default, |config| options(&config)))
     }
 
-    /// The store, for writing.
+    /// The store, for writing; one of an older version is brought up to date, and that is said.
     fn open(&self) -> Result<SqliteStore, Failure> {
         owner::refuse_other(self)?;
-        self.open_to_check()
+        let store = SqliteStore::open(&self.db()?, self.options()?)?;
+        if let Some(migration) = store.migration() {
+            complain(&migration);
+        }
+        Ok(store)
     }
 
-    /// The store as for writing, by who will write nothing.
+    /// The store as for writing, by who will write nothing; one of an older version is refused.
     fn open_to_check(&self) -> Result<SqliteStore, Failure> {
+        drop(SqliteStore::snapshot(&self.db()?, self.options()?)?);
         Ok(SqliteStore::open(&self.db()?, self.options()?)?)
     }
 }

@@ -28,12 +28,8 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
             daemon::note_failure(spool, &failure.message);
         }
     })?;
-    let db = job.db.clone();
-    let no_settings = job.config.window.is_none();
-    let tally = daemon::run(job, &asked).map_err(|stopped| match stopped.exit {
-        Exit::Missing if no_settings => no_store(&db),
-        exit => Failure::new(exit, stopped.text),
-    })?;
+    let tally =
+        daemon::run(job, &asked).map_err(|stopped| Failure::new(stopped.exit, stopped.text))?;
     if command.once {
         let mut out = results();
         let Tally { done, failed, left } = tally;
@@ -87,15 +83,6 @@ fn refuse_missing(spool: &Path) -> Result<(), Failure> {
             Err(Failure::new(Exit::Missing, text))
         }
     }
-}
-
-fn no_store(db: &Path) -> Failure {
-    let db = shown_path(db);
-    let text = format!(
-        "there is no store {db}, and no [window] table in the configuration to make it from; add \
-         one, or run: windowflow --db {db} init --window-ms N --lateness-ms N"
-    );
-    Failure::new(Exit::Missing, text)
 }
 
 /// Messages go to standard error; under systemd with their priority, and without a time, which the

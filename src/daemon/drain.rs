@@ -1,6 +1,6 @@
 //! The worker thread from outside: what it needs, is told and says; it begins with the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,17 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::backoff::Backoff;
 use super::faults::Part;
+use super::lost_store;
 use super::round::Round;
 use super::state::{Phase, Shared};
 use super::suspects::Suspects;
 use crate::config::Config;
 use crate::engine::settings::Settings;
 use crate::exit::Exit;
+use crate::spool::name::shown_path;
 use crate::spool::{self, Spool};
-use crate::store::sqlite::{Options, SqliteStore};
+use crate::store::sqlite::{Created, Options, SqliteStore};
+use crate::store::{self, Store};
 use crate::worker::{Reach, Trouble};
 
 /// What the worker thread says.
@@ -41,6 +44,8 @@ pub(super) enum Over {
 pub(super) struct Drain {
     pub(super) spool: Spool,
     pub(super) db: PathBuf,
+    /// The store that the daemons before this one used, as shown.
+    pub(super) used_db: Option<String>,
     pub(super) options: Options,
     pub(super) settings: Option<Settings>,
     pub(super) config: Config,
@@ -88,17 +93,29 @@ impl Drain {
     }
 
     /// Makes the folders of the spool where they are missing, tries them, and opens the store; that
-    /// is made from the settings of the configuration where there is none.
+    /// is made from the settings of the configuration where there never was one.
     fn open(&self) -> Result<SqliteStore, Trouble> {
         self.spool.prepare().map_err(|error| of_spool(&error))?;
+        let (db, settings) = (&self.db, self.settings.as_ref());
+        lost_store::refuse_lost(db, &self.spool, self.used_db.as_deref(), settings)?;
         let options = self.options.clone();
         let opened = match self.settings {
-            Some(settings) => {
-                SqliteStore::create(&self.db, settings, options).map(|(store, _)| store)
-            }
-            None => SqliteStore::open(&self.db, options),
+            Some(settings) => SqliteStore::create(db, settings, options),
+            None => SqliteStore::open(db, options).map(|store| (store, Created::Confirmed)),
         };
-        opened.map_err(|error| Trouble::from(&error))
+        let (store, created) = opened.map_err(|error| match error {
+            store::Error::Missing(_) if self.settings.is_none() => no_store(db),
+            error => Trouble::from(&error),
+        })?;
+        if created == Created::Made {
+            log::info!("made a new store, {}: {}", shown_path(db), store.settings());
+        }
+        if let Some(migration) = store.migration() {
+            log::info!("{migration}");
+        }
+        let mut state = self.shared.state();
+        (state.db_opened, state.used_db) = (true, None);
+        Ok(store)
     }
 
     pub(super) fn changed(&self) {
@@ -150,4 +167,14 @@ fn of_spool(error: &spool::Error) -> Trouble {
         }
         spool::Error::Make { .. } | spool::Error::Probe { .. } => trouble,
     }
+}
+
+/// There is no store, and nothing to make one from.
+fn no_store(db: &Path) -> Trouble {
+    let db = shown_path(db);
+    let text = format!(
+        "there is no store {db}, and no [window] table in the configuration to make it from; add \
+         one, or run: windowflow --db {db} init --window-ms N --lateness-ms N"
+    );
+    Trouble { reach: Reach::Lasting, exit: Exit::Missing, kind: "missing".to_owned(), text }
 }

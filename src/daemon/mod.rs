@@ -7,6 +7,7 @@ mod faults;
 mod hearing;
 mod life;
 mod looks;
+mod lost_store;
 mod pinned;
 mod quiet;
 mod retain;
@@ -115,9 +116,11 @@ pub struct Tally {
 pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let notifier = Notifier::from_env();
     let Some(lock) = start::lock(&job, &notifier, asked)? else { return Ok(Tally::default()) };
+    // before this process says anything there
+    let used_db = lost_store::used_before(&job.spool);
     let spool = Spool::at(&job.spool);
     let shared = Arc::new(Shared::default());
-    introduce(&job, &spool, &shared);
+    introduce(&job, &spool, used_db.as_deref(), &shared);
     let failed = |error: io::Error| {
         let what = format!("no thread: {}", advice::explain(&job.spool, &error));
         Stopped::new(Exit::Again, what)
@@ -134,6 +137,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let drain = Drain {
         spool: spool.clone(),
         db: job.db.clone(),
+        used_db,
         options: job.options.clone(),
         settings: job.config.window,
         config: job.config.clone(),
@@ -180,13 +184,15 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
 }
 
 /// Says who begins, on what, and who else could change that.
-fn introduce(job: &Job, spool: &Spool, shared: &Shared) {
+fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &Shared) {
     let version = env!("CARGO_PKG_VERSION");
     let loose = spool::rights::loose(spool, &job.db);
     loose.iter().for_each(|folder| log::warn!("{folder}"));
     *shared.state() = State {
         pid: std::process::id(),
         version: version.to_owned(),
+        db_opened: used_db == Some(&shown_path(&job.db)),
+        used_db: used_db.filter(|used| *used != shown_path(&job.db)).map(str::to_owned),
         db: shown_path(&job.db),
         started_at_ms: Clock::System.now_ms(),
         loose: loose.len() as u64,

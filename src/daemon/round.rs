@@ -16,6 +16,7 @@ use super::looks::Looks;
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
 use crate::spool::Entry;
+use crate::spool::accepted::Accepted;
 use crate::spool::name::shown_path;
 use crate::spool::scan::{Depth, Odd, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
@@ -66,9 +67,7 @@ pub(super) struct Round {
     unwatched_since: Option<Instant>,
     // what the configuration declares is not in the store yet
     undeclared: bool,
-    // batches came in since the units of timestamps were looked at
-    unsuspected: bool,
-    suspects: HashSet<String>,
+    accepted: Accepted,
     retain: Retain,
 }
 
@@ -106,8 +105,7 @@ impl Round {
             unreadable_why: None,
             unwatched_since: None,
             undeclared: true,
-            unsuspected: true,
-            suspects: HashSet::new(),
+            accepted: Accepted::default(),
             retain: Retain::new(),
             drain,
         }
@@ -157,7 +155,6 @@ impl Round {
                     continue;
                 }
             };
-            self.unsuspected |= took > 0;
             if took > 0 || self.must_look {
                 self.spent = Spent::AtWork(self.looked.elapsed());
                 continue;
@@ -167,7 +164,6 @@ impl Round {
                 self.backoff.reset();
                 self.drain.clear();
             }
-            self.name_suspects();
             if self.drain.once && self.is_drained(&scan) {
                 break;
             }
@@ -284,6 +280,10 @@ impl Round {
     fn scan(&mut self) -> Result<Scan, Trouble> {
         self.obey();
         self.must_look = false;
+        // what was put back to be taken as it stands was noted before
+        if let Some(hashes) = self.accepted.look(&self.drain.spool) {
+            self.worker.accept_seconds(hashes);
+        }
         let now = Instant::now();
         let depth = self.depth(now);
         let was_asked = self.scanner.needs_whole();

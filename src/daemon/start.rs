@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::backoff::Backoff;
 use super::faults::{Faults, Part};
+use super::lost_store::last_state;
 use super::state::{Fault, Phase, State};
 use super::{Job, Stopped};
 use crate::clock::Clock;
@@ -91,7 +92,7 @@ pub fn note_failure(spool: &Path, text: &str) {
     };
     let Some(last) = last else { return };
     let Ok(mut lock) = Lock::take(spool) else { return };
-    let state = serde_json::from_slice::<State>(&last).unwrap_or_default();
+    let state = last_state(&last).unwrap_or_default();
     let now_ms = Clock::System.now_ms();
     let state = State {
         pid: std::process::id(),

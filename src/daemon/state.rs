@@ -16,6 +16,9 @@ const MAX_TEXT_BYTES: usize = 900;
 const MAX_ALSO_BYTES: usize = 250;
 const MAX_ALSO: usize = 2;
 
+/// The longest name of a former store that is published, in bytes.
+const MAX_USED_DB_BYTES: usize = 250;
+
 /// What the daemon is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -63,6 +66,12 @@ pub struct State {
     pub version: String,
     /// Its store.
     pub db: String,
+    /// Whether this or an earlier daemon of this spool has opened that store: it was there.
+    #[serde(default)]
+    pub db_opened: bool,
+    /// The store that the daemons of this spool opened last, while that is another one.
+    #[serde(default)]
+    pub used_db: Option<String>,
     /// When it started, in milliseconds since the epoch.
     pub started_at_ms: i64,
     /// When this was written.
@@ -283,6 +292,8 @@ impl State {
         if let Some(file) = &mut state.file {
             shorten(file, MAX_TEXT_BYTES);
         }
+        // half a name is no name
+        state.used_db = state.used_db.filter(|db| db.len() <= MAX_USED_DB_BYTES);
         state.also.truncate(MAX_ALSO);
         state.also.iter_mut().for_each(|text| shorten(text, MAX_ALSO_BYTES));
         // strings and numbers only: there is nothing in it that cannot be written as JSON
@@ -311,6 +322,7 @@ mod tests {
             fault: Some(Fault { text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX }),
             file: Some(long.replace('\u{1}', "x")),
             also: vec!["é".repeat(4000); 5],
+            used_db: Some("x".repeat(MAX_USED_DB_BYTES)),
             ..State::default()
         };
         let published = state.published();

@@ -6,6 +6,7 @@ mod dedup;
 mod horizon;
 mod late;
 mod order;
+mod seconds;
 pub mod settings;
 mod tally;
 pub mod totals;
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 pub use accounts::AccountChange;
 pub use dedup::{Fact, Seen};
+pub use seconds::{LIKE_SECONDS, LikeSeconds, SecondsRule};
 pub use tally::corrections;
 pub use watermark::{Known, Move, Others, Presence, Progress};
 
@@ -186,6 +188,15 @@ pub struct Judged<'c> {
     pub changes: Changes<'c>,
     /// The row that stopped it, and what it contradicts.
     pub conflict: Option<(usize, Seen)>,
+    /// The first row whose timestamp looks like seconds, if such are to be told: it stopped it, or
+    /// it is only named, as the rule says.
+    pub seconds: Option<LikeSeconds>,
+}
+
+/// Why a row cannot be judged.
+enum Stop {
+    Conflict(Seen),
+    Seconds,
 }
 
 /// The judgement of one batch, chunk by chunk: the results do not depend on where it is cut.
@@ -199,6 +210,9 @@ pub struct Judge {
     // of the source of each row of the chunk in hand
     places: Vec<usize>,
     ids: Ids,
+    seconds_rule: SecondsRule,
+    // of the chunk in hand
+    seconds: Option<LikeSeconds>,
 }
 
 /// What becomes of the ids of a batch.
@@ -216,7 +230,22 @@ impl Judge {
     pub fn new(settings: Settings, batch: u64, source: &str) -> Judge {
         let watermark = Watermark::new(settings.window_ms(), settings.lateness_ms());
         let (source, places) = (source.to_owned(), Vec::new());
-        Judge { settings, batch, source, now_ms: 0, watermark, places, ids: Ids::Recorded }
+        Judge {
+            settings,
+            batch,
+            source,
+            now_ms: 0,
+            watermark,
+            places,
+            ids: Ids::Recorded,
+            seconds_rule: SecondsRule::Accept,
+            seconds: None,
+        }
+    }
+
+    /// The same with another rule for timestamps that look like seconds.
+    pub fn with_seconds(self, seconds_rule: SecondsRule) -> Judge {
+        Judge { seconds_rule, ..self }
     }
 
     /// Begins with a batch of held events that are judged again, by the rules of this moment. Their
@@ -224,6 +253,11 @@ impl Judge {
     /// in the changes.
     pub fn release(settings: Settings, batch: u64) -> Judge {
         Judge { ids: Ids::Released, ..Judge::new(settings, batch, DEFAULT_SOURCE) }
+    }
+
+    /// Whether the first timestamp that looks like seconds stops the batch.
+    pub fn stops_at_seconds(&self) -> bool {
+        self.seconds_rule == SecondsRule::Stop
     }
 
     /// Lets sources come and go, without an event; W moves to where that lets it be. To be told
@@ -294,18 +328,20 @@ impl Judge {
         let mut tally = Tally::new(self.batch, chunk);
         let mut conflict = None;
         for (row, fact) in facts[..chunk.len()].iter().enumerate() {
-            if let Err(seen) = self.judge_event(row, *fact, &mut tally) {
-                conflict = Some((row, seen));
-                break;
+            match self.judge_event(row, *fact, &mut tally) {
+                Ok(()) => continue,
+                Err(Stop::Conflict(seen)) => conflict = Some((row, seen)),
+                Err(Stop::Seconds) => {}
             }
+            break;
         }
         let (outcomes, changes) =
             tally.end(&self.places, &self.watermark, self.settings.window_ms());
-        Judged { outcomes, changes, conflict }
+        Judged { outcomes, changes, conflict, seconds: self.seconds.take() }
     }
 
     /// The first row of the contract's table that fits decides.
-    fn judge_event(&mut self, row: usize, fact: Fact, tally: &mut Tally<'_>) -> Result<(), Seen> {
+    fn judge_event(&mut self, row: usize, fact: Fact, tally: &mut Tally<'_>) -> Result<(), Stop> {
         let chunk = tally.chunk;
         let watermark_ms = self.watermark.now_ms();
         let horizon = Horizon::at(watermark_ms, self.settings.dedup_horizon_ms());
@@ -319,7 +355,7 @@ impl Judge {
             Outcome::Expired
         } else {
             match tally.taken.judge(chunk, row, fact, horizon) {
-                Verdict::Contradiction(seen) => return Err(seen),
+                Verdict::Contradiction(seen) => return Err(Stop::Conflict(seen)),
                 Verdict::Repeat => Outcome::Duplicate,
                 Verdict::New if self.is_future(timestamp_ms) => Outcome::Future,
                 Verdict::New if late::is_late(&self.settings, timestamp_ms, watermark_ms) => {
@@ -328,6 +364,9 @@ impl Judge {
                 Verdict::New => Outcome::Accepted,
             }
         };
+        if LIKE_SECONDS.contains(&timestamp_ms) && outcome != Outcome::Duplicate {
+            self.meet_seconds(row, timestamp_ms)?;
+        }
         let aside = SetAside { row, watermark_ms };
         let part = match (outcome, self.settings.late_policy()) {
             (Outcome::Future, _) if self.ids == Ids::Released => Part::None,
@@ -355,6 +394,20 @@ impl Judge {
         if outcome != Outcome::Future {
             let index = chunk.first_index() + row as u64;
             tally.moves.extend(self.watermark.advance(place, timestamp_ms, index));
+        }
+        Ok(())
+    }
+
+    /// Notes the first row that looks like seconds, where that is asked for.
+    fn meet_seconds(&mut self, row: usize, timestamp_ms: i64) -> Result<(), Stop> {
+        let greatest_ms = self.watermark.known(self.places[row]).max_timestamp_ms;
+        if self.seconds_rule != SecondsRule::Accept
+            && seconds::is_suspect(timestamp_ms, greatest_ms)
+        {
+            self.seconds.get_or_insert(LikeSeconds { row, greatest_ms });
+            if self.seconds_rule == SecondsRule::Stop {
+                return Err(Stop::Seconds);
+            }
         }
         Ok(())
     }

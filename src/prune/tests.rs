@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::engine::settings::Settings;
-use crate::ingest::{Ended, Ingest, Mode, Unwatched};
+use crate::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use crate::store::Delivery;
 use crate::store::memory::MemoryStore;
 
@@ -27,7 +27,8 @@ impl Place {
         self.store.set_clock(Clock::Fixed(at_ms));
         let delivery = Delivery::fresh(file.to_owned(), "default".to_owned()).unwrap();
         let (limits, mode) = (Limits::default(), Mode::Commit);
-        let ingest = Ingest { delivery: &delivery, limits, mode, now_ms: at_ms };
+        let ingest =
+            Ingest { delivery: &delivery, limits, mode, now_ms: at_ms, seconds: Seconds::Accept };
         let ended = ingest.run(&mut self.store, content.as_bytes(), &mut Unwatched).unwrap();
         assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
         let path = self.spool.done().join(name);

@@ -20,6 +20,7 @@ pub use filter::{Filter, KeyGlobError};
 pub(crate) use json::settings_json;
 pub use shown::{grouped, shown, utc, visible, visible_lines};
 
+use crate::engine::LIKE_SECONDS;
 use crate::engine::totals::Totals;
 use crate::engine::window;
 use crate::store::{self, HeldRow, LateRow, Snapshot, SourceRow, Span, Summary};
@@ -361,7 +362,7 @@ pub fn is_awaited(row: &SourceRow) -> bool {
 /// such they all lie in the first months of 1970, and read as seconds in this century. (In
 /// microseconds or nanoseconds a timestamp of this century is out of range, and refused.)
 pub fn suspected_unit(row: &SourceRow) -> Option<&'static str> {
-    row.max_timestamp_ms.filter(|ms| SECONDS.contains(ms)).map(|_| "seconds")
+    row.max_timestamp_ms.filter(|ms| LIKE_SECONDS.contains(ms)).map(|_| "seconds")
 }
 
 /// Whether nothing that a source sent counts, and some or all of it was behind the horizon: its
@@ -369,9 +370,6 @@ pub fn suspected_unit(row: &SourceRow) -> Option<&'static str> {
 pub fn is_all_expired(row: &SourceRow) -> bool {
     row.counts.expired > 0 && row.counts.accepted == 0 && row.max_timestamp_ms.is_none()
 }
-
-/// From 2001 to 2286 in seconds, January to April 1970 in milliseconds.
-const SECONDS: std::ops::Range<i64> = 1_000_000_000..10_000_000_000;
 
 /// The names of the sources that keep open windows open, found anew only when they change.
 struct Waiting<'v> {

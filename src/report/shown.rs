@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use jiff::fmt::temporal::DateTimePrinter;
-use jiff::{SignedDuration, civil};
-
+pub use crate::clock::utc;
 pub(super) use crate::spool::name::is_unseen as is_hidden;
 
 /// A name as it stands if that can mistake nobody; else in quotes, with JSON's escapes for what
@@ -57,19 +55,6 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.split('\n').map(visible).collect::<Vec<_>>().join("\n"))
-}
-
-/// The moment in UTC to the millisecond, as `2026-11-29T18:22:35.123Z`; one that is outside the
-/// years -9999 to 9999, which that form can show, is named as such.
-pub fn utc(ms: i64) -> String {
-    const TO_THE_MILLISECOND: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
-    // not jiff's Timestamp, which ends a day before the year 9999 does
-    let moment = civil::date(1970, 1, 1).to_datetime(civil::Time::midnight());
-    match moment.checked_add(SignedDuration::from_millis(ms)) {
-        Ok(moment) => TO_THE_MILLISECOND.datetime_to_string(&moment) + "Z",
-        Err(_) if ms < 0 => "before-year--9999".to_owned(),
-        Err(_) => "after-year-9999".to_owned(),
-    }
 }
 
 /// The number with its thousands set apart by `_`, as `-1_234_567`: one word to copy, no decimal

@@ -5,6 +5,7 @@
 //! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
 //! and [`shelve`] it once its fate is durable.
 
+pub mod accepted;
 pub mod advice;
 mod asked;
 pub mod draft;

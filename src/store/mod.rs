@@ -384,6 +384,8 @@ pub enum Error {
     Missing(String),
     /// It was written by a newer version.
     NewerSchema(String),
+    /// It was written by an older version, and only reading was asked for.
+    OlderSchema(String),
     /// It lies, or would lie, where it cannot be kept safely.
     Misplaced(String),
     /// It was made with other settings.
@@ -409,6 +411,7 @@ impl fmt::Display for Error {
             | Error::Corrupt(text)
             | Error::Missing(text)
             | Error::NewerSchema(text)
+            | Error::OlderSchema(text)
             | Error::Misplaced(text)
             | Error::Unknown(text) => f.write_str(text),
             Error::OtherSettings { stored, asked } => write!(

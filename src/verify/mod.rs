@@ -50,8 +50,9 @@ pub struct Verified {
 impl Verify<'_> {
     /// Looks through one state of the store, whatever is written meanwhile.
     ///
-    /// # Errors [`Error::Missing`] when there is no store, [`Error::NewerSchema`] for one of
-    /// another version, and what else keeps it from being read. Damage is no error, but a finding.
+    /// # Errors
+    /// [`Error::Missing`] when there is no store, [`Error::NewerSchema`] or [`Error::OlderSchema`]
+    /// for one of another version, and what else keeps it from being read. Damage is no error, but a finding.
     pub fn run(&self) -> Result<Verified, Error> {
         let mut all = Verified::default();
         let snapshot = match SqliteStore::look_at(self.db, self.options) {
@@ -74,15 +75,7 @@ impl Verify<'_> {
     }
 
     fn look(&self, snapshot: &SqliteSnapshot, all: &mut Verified) -> Result<(), Error> {
-        if snapshot.is_older()? {
-            return Err(Error::NewerSchema(format!(
-                "{0}: was written by an older windowflow, and this one looks through stores of its \
-                 own version only, without changing them: copy it (windowflow --db {0} backup \
-                 FILE), let the copy be brought up to date (windowflow --db FILE report), then \
-                 verify FILE",
-                self.db.display()
-            )));
-        }
+        snapshot.refuse_older()?;
         let checkup = &mut all.checkup;
         readable(snapshot.check_file(checkup), "the file", checkup)?;
         let ledger = readable(snapshot.check_ledger(checkup), "ids", checkup)?;

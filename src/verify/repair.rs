@@ -13,7 +13,7 @@ use crate::decode::Limits;
 use crate::engine::settings::LateRule;
 use crate::engine::{Fact, window};
 use crate::event::HashKey;
-use crate::ingest::{Ended, Ingest, Mode, Unwatched};
+use crate::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use crate::spool::Spool;
 use crate::store::checkup::Code;
 use crate::store::sqlite::SqliteStore;
@@ -158,7 +158,13 @@ fn take_in(
         .map_err(|error| Error::Io(format!("cannot draw a random token: {error}")))?;
     let limits = Limits { max_file_bytes: None, ..limits.clone() };
     let now_ms = Clock::System.now_ms();
-    let ingest = Ingest { delivery: &delivery, limits, mode: Mode::Commit, now_ms };
+    let ingest = Ingest {
+        delivery: &delivery,
+        limits,
+        mode: Mode::Commit,
+        now_ms,
+        seconds: Seconds::Accept,
+    };
     match ingest.run(store, opened, &mut Unwatched) {
         Ok(Ended::Committed(committed)) => Ok(Ok(committed)),
         Ok(Ended::Refused(refused)) => Ok(Err(refused.refusal.message)),

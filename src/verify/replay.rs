@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::engine::Presence;
 use crate::event::Event;
-use crate::ingest::{Ended, Ingest, Mode, Unwatched};
+use crate::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::{KeptIn, KeptOne, Scratch, SqliteSnapshot};
 use crate::store::{Act, Delivery, Error, Kept, ReceiptRow, Store};
@@ -109,7 +109,8 @@ impl Replay<'_> {
         let delivery = Delivery::fresh(receipt.file.clone(), receipt.source.clone())
             .map_err(|error| Stop::Untold(format!("no random token: {error}")))?;
         let (limits, mode) = (self.limits.clone(), Mode::Group);
-        let ingest = Ingest { delivery: &delivery, limits, mode, now_ms: 0 };
+        let ingest =
+            Ingest { delivery: &delivery, limits, mode, now_ms: 0, seconds: Seconds::Accept };
         let what = format!("batch {batch}, played again");
         match ingest.run(self.scratch.store(), opened, &mut Unwatched) {
             Ok(Ended::Committed(committed)) if committed.batch == batch => Ok(()),

@@ -133,6 +133,7 @@ fn of_store(error: &store::Error) -> (&'static str, Reach, Exit) {
         E::Corrupt(_)           => ("damaged",        Reach::Suspect, Exit::Failed),
         E::Missing(_)           => ("missing",        Reach::Lasting, Exit::Missing),
         E::NewerSchema(_)       => ("newer",          Reach::Lasting, Exit::Config),
+        E::OlderSchema(_)       => ("older",          Reach::Lasting, Exit::Config),
         E::Misplaced(_)         => ("misplaced",      Reach::Lasting, Exit::Config),
         E::OtherSettings { .. } => ("other settings", Reach::Lasting, Exit::Config),
         // one that an act meets; that of a batch is the file's

@@ -10,7 +10,7 @@ use super::ahead::{Ahead, Fed, Upcoming};
 use super::class::{self, Whose};
 use super::{ASK_AGAIN, Fate, Reach, Trouble, Unfinished, Verdict, Watched, Worker, reason};
 use crate::clock::Clock;
-use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Step};
+use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step};
 use crate::spool::Entry;
 use crate::spool::draft::{self, Draft, Reason};
 use crate::spool::ready::{OpenError, Opened};
@@ -164,7 +164,9 @@ impl Worker {
     ) -> Result<Fate, Verdict> {
         let File { entry, opened, delivery, may_be_in } = *file;
         let limits = self.limits.clone();
-        let ingest = Ingest { delivery, limits, mode, now_ms: Clock::System.now_ms() };
+        let accepted = Arc::clone(&self.accepted_seconds);
+        let seconds = Seconds::RefuseUnless(&accepted);
+        let ingest = Ingest { delivery, limits, mode, now_ms: Clock::System.now_ms(), seconds };
         let mut asked = 0;
         let trying = Arc::clone(&self.trying);
         let ended = loop {

@@ -12,7 +12,7 @@ use windowflow::engine::Presence;
 use windowflow::engine::settings::{LatePolicy, LateRule, Settings};
 use windowflow::engine::window::WindowId;
 use windowflow::event::Event;
-use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
+use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::refusal::Code;
 use windowflow::spool::Spool;
 use windowflow::store::sqlite::{Options, SqliteStore};
@@ -110,7 +110,8 @@ impl Populated {
         fs::write(self.spool.join("done").join(name), text).unwrap();
         let delivery = Delivery::fresh(name.to_owned(), source.to_owned()).unwrap();
         let (limits, mode) = (Limits::default(), Mode::Commit);
-        let ingest = Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS };
+        let ingest =
+            Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS, seconds: Seconds::Accept };
         let ended = ingest.run(self.store(), text.as_bytes(), &mut Unwatched).unwrap();
         assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
     }

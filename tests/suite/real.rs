@@ -8,7 +8,7 @@ use windowflow::clock::Clock;
 use windowflow::decode::Limits;
 use windowflow::engine::Presence;
 use windowflow::engine::settings::{LatePolicy, LateRule};
-use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
+use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::store::memory::MemoryStore;
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{self, Delivery, Pruned, Retention, Store};
@@ -91,6 +91,7 @@ impl Real {
             limits: Limits::default(),
             mode: Mode::Commit,
             now_ms: NOW_MS,
+            seconds: Seconds::Accept,
         };
         match ingest.run(self.store(), text.as_bytes(), &mut Unwatched).unwrap() {
             Ended::Committed(committed) => Ok(Answer {

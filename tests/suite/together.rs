@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use windowflow::decode::Limits;
-use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
+use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::store::Delivery;
 use windowflow::store::sqlite::{Options, SqliteStore};
 
@@ -96,7 +96,13 @@ fn one_id_from_24_threads_counts_once() {
             let mut store = SqliteStore::open(&db, Options::default()).unwrap();
             let delivery = Delivery::fresh("one".into(), "default".into()).unwrap();
             let limits = Limits::default();
-            let ingest = Ingest { delivery: &delivery, limits, mode: Mode::Commit, now_ms: 0 };
+            let ingest = Ingest {
+                delivery: &delivery,
+                limits,
+                mode: Mode::Commit,
+                now_ms: 0,
+                seconds: Seconds::Accept,
+            };
             together.wait();
             match ingest.run(&mut store, text.as_bytes(), &mut Unwatched).unwrap() {
                 Ended::Committed(committed) => committed.counts.accepted,

@@ -9,7 +9,7 @@ use windowflow::clock::Clock;
 use windowflow::decode::Limits;
 use windowflow::engine::settings::{LatePolicy, LateRule, Settings};
 use windowflow::explain::Explainer;
-use windowflow::ingest::{Ended, Ingest, Mode, Unwatched};
+use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{Delivery, Retention, Store};
 
@@ -41,7 +41,13 @@ fn take(store: &mut SqliteStore, events: &[(&str, i64)]) {
         .collect();
     let delivery = Delivery::fresh("f".to_owned(), "default".to_owned()).unwrap();
     let limits = Limits::default();
-    let ingest = Ingest { delivery: &delivery, limits, mode: Mode::Commit, now_ms: 0 };
+    let ingest = Ingest {
+        delivery: &delivery,
+        limits,
+        mode: Mode::Commit,
+        now_ms: 0,
+        seconds: Seconds::Accept,
+    };
     let ended = ingest.run(store, lines.as_bytes(), &mut Unwatched).unwrap();
     assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
 }

@@ -8,7 +8,6 @@ use super::Round;
 use crate::act::{self, Asked};
 use crate::daemon::quiet::Spent;
 use crate::engine::Presence;
-use crate::report::suspected_unit;
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
@@ -28,27 +27,6 @@ impl Round {
         }
         self.undeclared = false;
         Ok(())
-    }
-
-    /// Says once of each source that its timestamps seem to be in another unit. Only a hint: that
-    /// the store cannot be read is found elsewhere.
-    pub(super) fn name_suspects(&mut self) {
-        if !std::mem::take(&mut self.unsuspected) {
-            return;
-        }
-        let snapshot = SqliteStore::snapshot(&self.drain.db, self.drain.options.clone());
-        let Ok(rows) = snapshot.and_then(|snapshot| snapshot.sources()) else { return };
-        for row in rows {
-            if let Some(unit) = suspected_unit(&row)
-                && self.suspects.insert(row.source.clone())
-            {
-                let source = shown(row.source.as_bytes());
-                log::warn!(
-                    "source {source}: its timestamps look like {unit}, but timestamp_ms counts \
-                     milliseconds; all of its events lie in 1970 so far"
-                );
-            }
-        }
     }
 
     /// Lets sources fall idle from which nothing came for too long, and takes them back before the

@@ -38,13 +38,18 @@ const CACHE_KIB: i64 = 32 * 1024;
 /// The same for who only looks up ids: up to 16 MiB.
 const SCOUT_CACHE_KIB: i64 = 16 * 1024;
 
-/// A connection that may write, with the settings found there. The store is brought up to this
-/// version. `wait` is how long others may hold it.
-pub(super) fn writer(
-    path: &Path,
-    options: &Options,
-    wait: Duration,
-) -> Result<(Connection, Settings), Error> {
+/// A connection that may write.
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    /// The settings found there.
+    pub(super) settings: Settings,
+    /// The version of the tables before they were brought up to date.
+    pub(super) found_version: i64,
+}
+
+/// A connection that may write. The store is brought up to this version. `wait` is how long others
+/// may hold it.
+pub(super) fn writer(path: &Path, options: &Options, wait: Duration) -> Result<Writer, Error> {
     refuse_foreign(path)?;
     refuse_without_room(path, true)?;
     let had_log = with_ending(path, "-wal").exists();
@@ -58,6 +63,8 @@ pub(super) fn writer(
         // name of the log, and with it what was synced there
         sync_folder_of(path)?;
     }
+    let found_version =
+        schema::version(&connection).map_err(|error| fault(path, "read its version", &error))?;
     schema::migrate(&connection).map_err(|error| fault(path, "bring it up to date", &error))?;
     let settings = schema::settings(&connection, path)?;
     if has_small_blocks(path) && !has_whole_index(path) {
@@ -68,7 +75,7 @@ pub(super) fn writer(
             .and_then(|()| connection.execute_batch("COMMIT"));
         touched.map_err(|error| fault(path, "set it up", &error))?;
     }
-    Ok((connection, settings))
+    Ok(Writer { connection, settings, found_version })
 }
 
 /// A connection that can only read; what it is was checked.

@@ -39,6 +39,7 @@ use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Store};
 use batch::SqliteBatch;
+use connect::Writer;
 use fault::{fault, stuck};
 use head::Head;
 use holder::Holder;
@@ -83,6 +84,11 @@ pub fn pinned_log(path: &Path) -> Option<PinnedLog> {
         Holder::Ourselves | Holder::Nobody => return None,
     };
     Some(PinnedLog { path: with_ending(path, "-wal"), bytes, limit_bytes, reader })
+}
+
+/// The log of a store that is gone, or of which only an empty file is left; none when there is none.
+pub fn left_log(path: &Path) -> Option<PathBuf> {
+    place::left_log(path)
 }
 
 /// How a store is used; nothing of it is kept in the store.
@@ -134,6 +140,8 @@ pub struct SqliteStore {
     path: PathBuf,
     options: Options,
     settings: Settings,
+    /// The version of the tables when it was opened.
+    found_version: i64,
     hash_key: HashKey,
     connection: Option<Connection>,
     /// Which file that is.
@@ -184,10 +192,11 @@ impl SqliteStore {
     /// [`Error::Misplaced`] on a network file system; the rest by kind.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
         let opened = connect::writer(path, &options, options.busy_timeout);
-        let (connection, settings) = opened.map_err(|error| match (error, Holder::of(path)) {
+        let opened = opened.map_err(|error| match (error, Holder::of(path)) {
             (Error::Busy(_), holder @ (Holder::Ourselves | Holder::Nobody)) => stuck(path, holder),
             (error, _) => error,
         })?;
+        let Writer { connection, settings, found_version } = opened;
         let hash_key =
             head::hash_key(&connection).map_err(|error| fault(path, "read its secret", &error))?;
         // whoever left a log may have ended over a sync that failed, and told nobody
@@ -199,6 +208,7 @@ impl SqliteStore {
             path: path.to_owned(),
             options,
             settings,
+            found_version,
             hash_key,
             connection: Some(connection),
             file: FileId::of(path),
@@ -210,6 +220,19 @@ impl SqliteStore {
             complaint: None,
             unsynced: Unsynced::default(),
             refusals_in_doubt: Vec::new(),
+        })
+    }
+
+    /// What was done to a store of an older version when it was opened, in one line; none when it
+    /// was of this version.
+    pub fn migration(&self) -> Option<String> {
+        (self.found_version < schema::LATEST).then(|| {
+            format!(
+                "{}: was written by an older windowflow: brought up to date, from schema {} to {}",
+                self.path.display(),
+                self.found_version,
+                schema::LATEST
+            )
         })
     }
 
@@ -226,12 +249,11 @@ impl SqliteStore {
     }
 
     /// The state of the store at this moment, for reading as long as the snapshot lives, whatever
-    /// is written meanwhile. It holds up no writer; while it lives the log grows. A store of an
-    /// older version is brought up to date first.
+    /// is written meanwhile. It holds up no writer; while it lives the log grows.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`Error::Full`] as well when the store is of an older version and
-    /// this user may not write it.
+    /// [`Error::OlderSchema`] for a store of an older version, which stays as it is; as
+    /// [`open`](Self::open) for the rest.
     pub fn snapshot(path: &Path, options: Options) -> Result<SqliteSnapshot, Error> {
         SqliteSnapshot::take(path, &options)
     }
@@ -315,7 +337,8 @@ impl SqliteStore {
     }
 
     fn reconnect(&mut self, wait: Duration) -> Result<Connection, Error> {
-        let (connection, settings) = connect::writer(&self.path, &self.options, wait)?;
+        let writer = connect::writer(&self.path, &self.options, wait)?;
+        let Writer { connection, settings, .. } = writer;
         if settings != self.settings {
             return Err(Error::OtherSettings { stored: settings, asked: self.settings });
         }

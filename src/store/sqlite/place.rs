@@ -83,21 +83,27 @@ pub(super) fn refuse_network(path: &Path, allowed: bool) -> Result<(), Error> {
     }
 }
 
+/// The log of a store that is not there itself.
+pub(super) fn left_log(path: &Path) -> Option<PathBuf> {
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    let is_empty = || path.metadata().is_ok_and(|seen| seen.len() == 0);
+    let is_gone = !path.exists() || is_empty();
+    let logs = ["-wal", "-journal"].map(|ending| with_ending(path, ending));
+    logs.into_iter().find(|log| is_gone && is_there(log))
+}
+
 /// Refuses to make a store beside the log of one that is gone: SQLite would replay it into the
 /// new one.
 pub(super) fn refuse_leftovers(path: &Path) -> Result<(), Error> {
-    for ending in ["-wal", "-journal"] {
-        let beside = with_ending(path, ending);
-        if beside.symlink_metadata().is_ok() && !path.exists() {
-            return Err(Error::Corrupt(format!(
-                "{}: there is no store, but its log {} is still there: put the store back, or move \
-                 the log away to begin anew",
-                path.display(),
-                beside.display()
-            )));
-        }
+    match left_log(path) {
+        Some(log) if !path.exists() => Err(Error::Missing(format!(
+            "{}: there is no store, but its log {} is still there: put the store back, or move the \
+             log away to begin anew",
+            path.display(),
+            log.display()
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// How much SQLite maps of the index of the log at a time.

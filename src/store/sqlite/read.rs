@@ -44,15 +44,16 @@ impl SqliteSnapshot {
     /// One that can be asked: the tables are those of this version.
     pub(super) fn take(path: &Path, options: &Options) -> Result<SqliteSnapshot, Error> {
         let snapshot = SqliteSnapshot::as_it_is(path, options)?;
-        if !snapshot.read("version", schema::is_older)? {
-            return Ok(snapshot);
-        }
-        drop(snapshot);
-        drop(
-            connect::writer(path, options, options.busy_timeout)
-                .map_err(|error| older(path, error))?,
-        );
-        SqliteSnapshot::as_it_is(path, options)
+        snapshot.refuse_older()?;
+        Ok(snapshot)
+    }
+
+    /// Refuses a store of an older version.
+    ///
+    /// # Errors
+    /// [`Error::OlderSchema`].
+    pub fn refuse_older(&self) -> Result<(), Error> {
+        schema::refuse_older(&self.connection, &self.path)
     }
 
     /// One of whatever version there is, to be copied only.
@@ -95,19 +96,6 @@ impl SqliteSnapshot {
     ) -> Result<T, Error> {
         work(&self.connection)
             .map_err(|error| fault(&self.path, &format!("read the {what}"), &error))
-    }
-}
-
-/// The words for a store of an older version that could not be brought up to date.
-fn older(path: &Path, error: Error) -> Error {
-    match error {
-        Error::Full(cause) => Error::Full(format!(
-            "{0}: was written by an older windowflow, and has to be brought up to date before it \
-             can be read, which failed ({cause}); once, as a user that may write it, start the \
-             daemon or run a command that writes (windowflow --db {0} ingest FILE)",
-            path.display()
-        )),
-        other => other,
     }
 }
 
@@ -393,22 +381,4 @@ fn each_late(mut rows: Rows<'_>, each: &mut EachLate<'_>) -> rusqlite::Result<()
 /// The least start, and the first that is too great: no window begins at the end of the range.
 fn bounds(span: Span) -> (i64, i64) {
     (span.from_ms.unwrap_or(i64::MIN), span.to_ms.unwrap_or(i64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_old_store_that_cannot_be_written_says_what_to_do() {
-        let path = Path::new("/state/w.db");
-        let error = older(path, Error::Full("not writable".to_owned()));
-        let text = error.to_string();
-        assert!(matches!(error, Error::Full(_)), "{text}");
-        for part in ["older windowflow", "(not writable)", "windowflow --db /state/w.db ingest"] {
-            assert!(text.contains(part), "{text}");
-        }
-        let busy = older(path, Error::Busy("busy".to_owned()));
-        assert!(matches!(busy, Error::Busy(_)), "{busy}");
-    }
 }

@@ -106,12 +106,23 @@ fn take_over_ids(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DROP TABLE ledger", []).map(|_| ())
 }
 
-/// Whether the store is of an older version than this program reads.
-pub(super) fn is_older(connection: &Connection) -> rusqlite::Result<bool> {
-    Ok(version(connection)? < LATEST)
+/// Refuses a store of an older version than this program reads, which only a writer brings up to
+/// date.
+pub(super) fn refuse_older(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let found = version(connection).map_err(|error| fault(path, "read its version", &error))?;
+    if found == LATEST {
+        return Ok(());
+    }
+    Err(Error::OlderSchema(format!(
+        "{0}: was written by an older windowflow (schema {found}, this one reads {LATEST}), and \
+         reading leaves it as it is; bring it up to date once: start the daemon, or run: windowflow \
+         --db {0} prune",
+        path.display()
+    )))
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<i64> {
+/// The version of the tables.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 

@@ -114,7 +114,7 @@ impl Trial for Migration {
 fn whole(version: i64) -> (Old, Vec<(String, usize)>) {
     let world = world_of(version);
     let before = tables(&world.db());
-    let ran = strace::run(&world, &["-o", "trace"], &["report", "--json"]).unwrap();
+    let ran = strace::run(&world, &["-o", "trace"], &["prune", "--json"]).unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let trace = fs::read_to_string(world.root().join("trace")).unwrap();
     let mut counts = std::collections::HashMap::new();
@@ -158,8 +158,13 @@ fn tables(db: &Path) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
-/// The report, without the time at which it was made.
+/// The report, without the time at which it was made. First a writer brings the store up to date,
+/// unless it is.
 fn said(world: &World) -> Result<Value, String> {
+    let ran = world.run(&["prune"]);
+    if ran.code != Some(0) {
+        return Err(format!("a start ended with {:?}: {}", ran.code, ran.err));
+    }
     let ran = world.run(&["report", "--json"]);
     if ran.code != Some(0) {
         return Err(format!("a start ended with {:?}: {}", ran.code, ran.err));
@@ -176,7 +181,7 @@ impl Old {
         let trace = format!("trace={call}");
         let inject = format!("inject={call}:{what}:when={number}");
         let strace = ["-qq", "-o", "trace", "-e", &trace, "-e", &inject];
-        let ran = strace::run(&world, &strace, &["report", "--json"])?;
+        let ran = strace::run(&world, &strace, &["prune", "--json"])?;
         let told = String::from_utf8_lossy(&ran.stderr);
         let is_killed = ran.status.signal() == Some(libc::SIGKILL);
         if !is_killed && (told.contains("panicked") || ran.status.signal().is_some()) {

@@ -238,7 +238,7 @@ fn a_store_that_was_moved_away_is_not_made_anew_over_its_log() {
     let away = world.root().join("away.db");
     fs::rename(world.db(), &away).unwrap();
     world.drop_in("c.json", one("c"));
-    let ran = world.run(&["run", "--config", &config]).exits(1);
+    let ran = world.run(&["run", "--config", &config]).exits(66);
     assert!(ran.err.contains("windowflow.db-wal"), "{}", ran.err);
     assert_eq!(world.names("inbox"), ["c.json"]);
     fs::rename(&away, world.db()).unwrap();

@@ -148,10 +148,10 @@ fn a_store_of_an_older_version_is_left_as_it_is() {
     fs::copy(fixture, world.db()).unwrap();
     let before = fs::read(world.db()).unwrap();
     let ran = world.run(&["verify"]).exits(78);
-    assert!(ran.err.contains("older windowflow") && ran.err.contains("backup"), "{}", ran.err);
+    assert!(ran.err.contains("older windowflow") && ran.err.contains("prune"), "{}", ran.err);
     assert_eq!(fs::read(world.db()).unwrap(), before);
     // and once it was brought up to date there is nothing wrong with it
-    world.run(&["report"]).ok();
+    world.run(&["prune"]).ok();
     let ran = world.run(&["verify"]).ok();
     assert!(ran.out.contains("not checked: "), "{}", ran.out);
 }

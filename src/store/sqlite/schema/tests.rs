@@ -150,7 +150,10 @@ fn case_062_what_was_killed_in_a_migration_is_migrated_by_the_next() {
     .unwrap();
     drop(connection);
     assert_eq!(version(&raw(&copy)).unwrap(), LATEST - 1);
-    let dump = |path: &Path| Dump::of(&SqliteStore::snapshot(path, options()).unwrap());
+    let dump = |path: &Path| {
+        drop(SqliteStore::open(path, options()).unwrap());
+        Dump::of(&SqliteStore::snapshot(path, options()).unwrap())
+    };
     assert_eq!(dump(&copy), dump(&path));
 }
 
@@ -161,7 +164,7 @@ fn all_that_an_old_store_held_is_there() {
     let token: [u8; 16] = raw(&path)
         .query_row("SELECT token FROM batches WHERE batch = 11", [], |row| row.get(0))
         .unwrap();
-    // a reader is the first that comes
+    drop(SqliteStore::open(&path, options()).unwrap());
     let snapshot = SqliteStore::snapshot(&path, options()).unwrap();
     let found = Dump::of(&snapshot);
     drop(snapshot);
@@ -195,6 +198,7 @@ fn all_that_an_old_store_held_is_there() {
 fn what_came_before_there_were_accounts_is_counted_without_its_keys() {
     let folder = tempfile::tempdir().unwrap();
     let path = version_1(folder.path());
+    drop(SqliteStore::open(&path, options()).unwrap());
     let dump = || Dump::of(&SqliteStore::snapshot(&path, options()).unwrap());
     let before = dump();
     assert_they_add_up(&before);
@@ -219,6 +223,7 @@ fn a_backup_of_an_old_store_is_one() {
     SqliteStore::backup(&path, &copy, &mut |_, _| {}).unwrap();
     assert_eq!(whole(&copy), before);
     assert_eq!(whole(&path), before, "it was only read");
+    drop(SqliteStore::open(&copy, options()).unwrap());
     let summary = SqliteStore::snapshot(&copy, options()).unwrap().summary().unwrap();
     assert_eq!(summary.batches, 10);
 }
@@ -244,4 +249,22 @@ fn a_process_of_the_version_before_goes_on_rightly() {
     assert_eq!((found.summary.windows, found.windows.len()), (11, 11));
     let old = found.sources.iter().find(|row| row.source == "old").unwrap();
     assert_eq!((old.idle, old.declared, old.last_batch), (false, false, Some(12)));
+}
+
+#[test]
+fn case_131_a_reader_leaves_an_old_store_as_it_is_and_a_writer_says_what_it_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = version_1(folder.path());
+    let before = std::fs::read(&path).unwrap();
+    let error = SqliteStore::snapshot(&path, options()).unwrap_err();
+    assert!(matches!(error, Error::OlderSchema(_)), "{error:?}");
+    let latest = format!("(schema 1, this one reads {LATEST})");
+    for part in ["older windowflow", &latest, "start the daemon", "w.db prune"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let migration = SqliteStore::open(&path, options()).unwrap().migration().unwrap();
+    let steps = format!("from schema 1 to {LATEST}");
+    assert!(migration.contains(&steps) && migration.contains("w.db"), "{migration}");
+    assert_eq!(SqliteStore::open(&path, options()).unwrap().migration(), None);
 }

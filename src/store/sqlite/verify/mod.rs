@@ -18,20 +18,12 @@ use crate::store::{Error, ReceiptRow};
 
 use super::fault::fault;
 use super::read::SqliteSnapshot;
-use super::{head, ledger, receipts, schema};
+use super::{head, ledger, receipts};
 pub use entries::{Entries, Lookup};
 pub use kept_in::{KeptIn, KeptOne};
 pub use scratch::Scratch;
 
 impl SqliteSnapshot {
-    /// Whether the store is of an older version than this program reads.
-    ///
-    /// # Errors
-    /// By kind.
-    pub fn is_older(&self) -> Result<bool, Error> {
-        self.read("version", schema::is_older)
-    }
-
     /// What SQLite itself says of its file: pages, indexes, types.
     ///
     /// # Errors
