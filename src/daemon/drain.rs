@@ -73,8 +73,11 @@ impl Drain {
                 Err(trouble) => {
                     let wait = backoff.next();
                     self.in_the_way(&trouble, wait);
-                    // the receiver lives as long as the process does
-                    let _ = self.notes.send(Note::Waits);
+                    // what looks like damage may end it at the next try
+                    if trouble.reach != Reach::Suspect {
+                        // the receiver lives as long as the process does
+                        let _ = self.notes.send(Note::Waits);
+                    }
                     let until = Instant::now() + wait;
                     // woken or not, the loop looks at what there is
                     while self.rest(until) {

@@ -419,6 +419,25 @@ fn case_140_what_passes_is_waited_out_at_the_start_as_it_is_later() {
     }
 }
 
+/// What looks like damage is tried once more, and a start that then ends was never ready. Has failed
+/// with READY at the first try of any kind.
+#[test]
+fn case_140_a_start_that_gives_up_was_never_ready() {
+    let world = World::with_store(1000, 0);
+    let config = write_config(&world, &[]);
+    fs::write(world.db(), "this was a store once, before somebody wrote over it").unwrap();
+    let manager = told_to_manager(&world);
+    let mut command = world.command(&["run", "--config", &config]);
+    command.env("NOTIFY_SOCKET", world.root().join("notify"));
+    let mut daemon = world.start(command);
+    assert_eq!(daemon.wait().code(), Some(1), "{}", world.told());
+    let (mut said, mut message) = (String::new(), [0; 4096]);
+    while let Ok(bytes) = manager.recv(&mut message) {
+        said.push_str(&String::from_utf8_lossy(&message[..bytes]));
+    }
+    assert!(said.contains("STATUS=") && !said.contains("READY=1"), "{said}");
+}
+
 /// Not even the state can be written: the log says so. A stop is obeyed meanwhile.
 #[test]
 fn case_140_a_lock_that_cannot_be_taken_is_waited_for() {
