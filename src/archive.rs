@@ -1,10 +1,12 @@
 //! Files in done/, found again by their receipt: by name, then by hash. One that cannot be found so
 //! is said to be gone or changed, never guessed. Nothing is changed here.
 
+mod grown;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Seek};
+use std::io::{self, Read, Seek, Take};
 use std::mem;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,6 +20,7 @@ use crate::event::{Chunk, Event};
 use crate::spool::ready::{self, OpenError, Opened};
 use crate::spool::{self, Entry};
 use crate::store::ReceiptRow;
+use grown::Written;
 
 /// From this length on a name may have been cut to make room for its number, in bytes.
 const LONG_NAME_BYTES: usize = 200;
@@ -53,7 +56,19 @@ impl Lost {
 pub struct Found {
     /// Where it lies.
     pub path: PathBuf,
-    file: File,
+    /// Where it lies, below done/.
+    pub entry: Entry,
+    /// It was written to behind what was taken in: only its first bytes are the file of the receipt,
+    /// and only those are read.
+    pub is_grown: bool,
+    file: Take<File>,
+}
+
+impl Found {
+    fn whole(done: &Path, entry: &Entry, file: File) -> Found {
+        let (path, entry) = (entry.path_in(done), entry.clone());
+        Found { path, entry, is_grown: false, file: file.take(u64::MAX) }
+    }
 }
 
 /// The done folder of a spool.
@@ -81,6 +96,8 @@ struct Group {
     // by size in bytes; not hashed yet
     sized: HashMap<u64, VecDeque<OsString>>,
     hashed: HashMap<String, VecDeque<OsString>>,
+    // those of which the last change may have been a write
+    written: Vec<Written>,
     // something that is no regular file has such a name
     has_odd: bool,
 }
@@ -101,7 +118,8 @@ impl Archive {
     }
 
     /// The file of that receipt: of its name, or of its name with a number behind it, and of its
-    /// size and hash.
+    /// size and hash. Where there is none, one that was written to since and begins with the bytes
+    /// of the receipt.
     ///
     /// # Errors
     /// Why it is not there.
@@ -120,7 +138,19 @@ impl Archive {
                 return Ok(found);
             }
         }
-        Err(lost)
+        match lost {
+            Lost::Differs => self.find_grown(&done, &entry, receipt).ok_or(lost),
+            lost => Err(lost),
+        }
+    }
+
+    fn find_grown(&self, done: &Path, entry: &Entry, receipt: &ReceiptRow) -> Option<Found> {
+        let numbered = self.numbered.get(&entry.folder);
+        let groups = stems(entry.name.as_bytes()).filter_map(|stem| numbered?.get(stem));
+        let others = groups.flat_map(|group| grown::likely(&group.written, receipt));
+        let others = others.map(|name| Entry { folder: entry.folder.clone(), name });
+        let mut all = [entry.clone()].into_iter().chain(others);
+        all.find_map(|entry| grown::begins_with(done, &entry, receipt).ok().flatten())
     }
 
     /// Calls `each` with every event of a file that was found, with its index from 0, until told to
@@ -161,7 +191,7 @@ impl Archive {
         lost: &mut Lost,
     ) -> Option<Found> {
         match self.hash(done, entry, sha256, bytes) {
-            Ok(Some(file)) => return Some(Found { path: entry.path_in(done), file }),
+            Ok(Some(file)) => return Some(Found::whole(done, entry, file)),
             Ok(None) => *lost = Lost::Differs,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) if *lost == Lost::Gone => *lost = Lost::Unreadable,
@@ -233,7 +263,7 @@ impl Archive {
         while let Some(name) = hashed.get(sha256).and_then(VecDeque::front) {
             let entry = Entry::new(folder, name);
             if let Ok(file) = self.open(done, &entry) {
-                return Some(Found { path: entry.path_in(done), file });
+                return Some(Found::whole(done, &entry, file));
             }
             // it was removed since
             hashed.get_mut(sha256).and_then(VecDeque::pop_front);
@@ -250,7 +280,7 @@ impl Archive {
                         let is_it = hash == sha256;
                         hashed.entry(hash).or_default().push_back(name);
                         if is_it {
-                            return Some(Found { path: entry.path_in(done), file });
+                            return Some(Found::whole(done, &entry, file));
                         }
                     }
                     Err(error) => *has_odd |= error.kind() != io::ErrorKind::NotFound,
@@ -276,6 +306,7 @@ impl Group {
             let path = Entry::new(folder, &name).path_in(done);
             match fs::symlink_metadata(path) {
                 Ok(meta) if meta.is_file() => {
+                    self.written.push(Written::new(&name, &meta));
                     self.sized.entry(meta.len()).or_default().push_back(name);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -342,7 +373,6 @@ fn is_number(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Read;
 
     use super::*;
     use crate::engine::Counts;
@@ -353,7 +383,7 @@ mod tests {
         text
     }
 
-    fn receipt(file: &str, content: &str) -> ReceiptRow {
+    pub(super) fn receipt(file: &str, content: &str) -> ReceiptRow {
         ReceiptRow {
             batch: 1,
             act: None,

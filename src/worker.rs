@@ -19,6 +19,7 @@ use crate::decode::Limits;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
 use crate::spool::advice;
+use crate::spool::late_writes::Moved;
 use crate::spool::ready::{self, OpenError, Opened, Seen};
 use crate::spool::shelve::ShelveError;
 use crate::spool::trying::{Hand, Trying};
@@ -41,7 +42,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub enum Verdict {
     /// It is in, durably, and lies in done/.
-    Done(Committed, PathBuf),
+    Done(Committed, Box<Moved>),
     /// It was refused, and lies in failed/ with its reason.
     Failed(Box<RefusedBatch>, PathBuf),
     /// It was not complete after all: back in line.
@@ -224,10 +225,10 @@ impl Worker {
         never_opened(entry, refusal)
     }
 
-    /// Whether what was refused may still have been on its way: it changed while it was read, or
-    /// it ends too early and is young.
+    /// Whether what was refused may still have been on its way: it changed while it was read,
+    /// somebody has it open for writing, or it ends too early and is young.
     fn is_incomplete(&self, opened: &Opened, refused: &RefusedBatch) -> bool {
-        if !opened.unchanged().unwrap_or(false) {
+        if !opened.unchanged().unwrap_or(false) || opened.is_being_written() {
             return true;
         }
         let ends_early = matches!(refused.refusal.code, Code::Truncated | Code::Empty);
@@ -322,6 +323,11 @@ impl Watcher for Watched<'_> {
         self.trying.put_down(Hand::Writer);
         if !self.is_synced {
             self.opened.sync()?;
+        }
+        // a writer that opened it since the scan may add to it: asked before its content, so that
+        // what such a writer wrote and closed is seen, too
+        if self.opened.is_being_written() {
+            return Ok(false);
         }
         // one that was taken back or replaced meanwhile is not what lies there
         Ok(self.opened.unchanged()? && ready::leads_to(self.inbox, self.entry, self.opened))

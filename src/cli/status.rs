@@ -267,6 +267,16 @@ impl Status {
                      ignored by name: {}, not readable or movable for now: {}",
                     state.ready, state.not_ready, state.odd, state.ignored, state.resting,
                 )?;
+                if let Some(open) = &state.longest_open {
+                    let files = state.open_for_writing;
+                    let (file, since) = (report::visible(&open.file), report::utc(open.since_ms));
+                    let open_s = (Clock::System.now_ms() - open.since_ms).max(0) / 1000;
+                    writeln!(
+                        out,
+                        "waiting     until its writer closes it: {files} file(s); the longest: \
+                         {file}, open for {open_s} s (since {since})"
+                    )?;
+                }
                 if state.loose > 0 {
                     let loose = state.loose;
                     writeln!(out, "rights      {loose} folder(s) others can change: see the log")?;

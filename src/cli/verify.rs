@@ -140,11 +140,12 @@ fn print_json(
         figures.map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let by_code: Map<String, Value> =
         checkup.by_code().map(|(code, count)| (code.name().to_owned(), json!(count))).collect();
-    let findings = checkup.findings().iter().map(|finding| {
+    let told = |finding: &Finding| {
         let mut told = json!(finding);
         told["do"] = advice(at, finding).into();
         told
-    });
+    };
+    let findings = checkup.findings().iter().map(told);
     let mut answer = json!({
         "format": 1,
         "db": db,
@@ -153,6 +154,8 @@ fn print_json(
         "findings": findings.collect::<Vec<_>>(),
         "findings_in_all": checkup.total(),
         "findings_by_code": by_code,
+        "notes": checkup.notes().iter().map(told).collect::<Vec<_>>(),
+        "notes_in_all": checkup.notes_in_all(),
         "checked": checked,
         "not_checked": checkup.gaps(),
     });
@@ -188,6 +191,17 @@ fn print(at: &Where, db: &str, verified: &Verified, out: &mut dyn Write) -> io::
     writeln!(out, "checked: {}", checked.join(", "))?;
     for gap in checkup.gaps() {
         writeln!(out, "not checked: {gap}")?;
+    }
+    for note in checkup.notes() {
+        writeln!(
+            out,
+            "note: {}: {}: expected {}, found {}",
+            note.code, note.what, note.expected, note.found
+        )?;
+    }
+    let more = checkup.notes_in_all() - checkup.notes().len() as u64;
+    if more > 0 {
+        writeln!(out, "and {} more notes", grouped(more))?;
     }
     let all = checkup.total();
     if all == 0 {

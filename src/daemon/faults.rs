@@ -20,6 +20,8 @@ pub(super) enum Part {
     Spool,
     /// Some files; others go on.
     Files,
+    /// The copy of a file that changed after its move.
+    LateWrites,
     /// The next start: the configuration was read again, and is wrong.
     Config,
     /// The store's log, which is not emptied.
@@ -37,6 +39,7 @@ impl Part {
     fn prefix(self) -> &'static str {
         match self {
             Part::Progress | Part::Spool | Part::Files | Part::Log => "",
+            Part::LateWrites => "a file that changed after its move is not taken in again: ",
             Part::Config => "configuration: ",
             Part::Reports => "no report: ",
             Part::Retention => "retention: ",
@@ -48,7 +51,7 @@ impl Part {
         match self {
             Part::Progress => "if this lasts, it has to be looked at",
             Part::Spool => "trying again until it passes",
-            Part::Files => "trying again later",
+            Part::Files | Part::LateWrites => "trying again later",
             Part::Config => "the next good reload ends this",
             Part::Reports => "trying again until it passes",
             Part::Log => "it is emptied after that",

@@ -1,5 +1,6 @@
 //! The worker thread at work: looks into the inbox, takes what is ready, and waits for more.
 
+mod late_writes;
 mod presence;
 mod take;
 
@@ -15,8 +16,10 @@ use super::hearing::Hearing;
 use super::looks::Looks;
 use super::quiet::{Quiet, Spent};
 use super::retain::Retain;
+use super::state::OpenFile;
 use crate::spool::Entry;
 use crate::spool::accepted::Accepted;
+use crate::spool::late_writes::LateWrites;
 use crate::spool::name::shown_path;
 use crate::spool::scan::{Depth, Odd, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
@@ -69,6 +72,7 @@ pub(super) struct Round {
     undeclared: bool,
     accepted: Accepted,
     retain: Retain,
+    late_writes: LateWrites,
 }
 
 impl Round {
@@ -107,6 +111,7 @@ impl Round {
             undeclared: true,
             accepted: Accepted::default(),
             retain: Retain::new(),
+            late_writes: LateWrites::default(),
             drain,
         }
     }
@@ -135,6 +140,7 @@ impl Round {
                 first = false;
                 // the receiver lives as long as the process does
                 let _ = self.drain.notes.send(Note::Ready);
+                self.resume_late_writes();
             }
             if self.drain.once && self.is_settling(&scan, begun) {
                 self.wait(&scan);
@@ -155,6 +161,7 @@ impl Round {
                     continue;
                 }
             };
+            self.must_look |= self.mind_late_writes();
             if took > 0 || self.must_look {
                 self.spent = Spent::AtWork(self.looked.elapsed());
                 continue;
@@ -165,6 +172,9 @@ impl Round {
                 self.drain.clear();
             }
             if self.drain.once && self.is_drained(&scan) {
+                if self.mind_all_late_writes() {
+                    continue;
+                }
                 break;
             }
             self.wait(&scan);
@@ -317,13 +327,20 @@ impl Round {
         }
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));
+        let open = scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting).count();
         let mut state = self.drain.shared.state();
+        let was_open = state.open_for_writing > 0;
         state.ready = (scan.ready.len() + scan.links.len()) as u64;
         state.not_ready = scan.waiting.len() as u64;
+        state.open_for_writing = open as u64;
+        state.longest_open = scan.longest_open.as_ref().map(OpenFile::of);
         state.odd = (scan.odd.len() - self.unreadable) as u64;
         state.resting = (self.resting.len() + self.unreadable) as u64;
         state.ignored = scan.ignored as u64;
         drop(state);
+        if open > 0 || was_open {
+            self.drain.changed();
+        }
         Ok(scan)
     }
 
@@ -338,10 +355,13 @@ impl Round {
     /// Whether a single run has nothing left to do: what somebody still has open is left for the
     /// next run, what may settle is waited for.
     fn is_drained(&self, scan: &Scan) -> bool {
-        for (entry, _) in scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting) {
+        if self.calming || scan.waiting.iter().any(|(_, why)| *why != Why::OpenForWriting) {
+            return false;
+        }
+        for (entry, _) in &scan.waiting {
             log::warn!("{entry} is still open for writing: left for the next run");
         }
-        !self.calming && scan.waiting.iter().all(|(_, why)| *why == Why::OpenForWriting)
+        true
     }
 
     /// Takes up what came in the meantime, without waiting; whether there was another configuration.
@@ -421,7 +441,17 @@ impl Round {
             .min()
             .unwrap_or(POLL_INTERVAL);
         let until = now + wait;
-        while self.quiet_until(until) {}
+        loop {
+            let step = self.late_writes.due().map_or(until, |due| until.min(due));
+            while self.quiet_until(step) {}
+            if Instant::now() < step || step >= until || self.must_look {
+                break;
+            }
+            if self.mind_late_writes() {
+                self.must_look = true;
+                break;
+            }
+        }
         self.spent = Spent::Waiting { passed: now.elapsed(), meant: wait };
         if Instant::now() >= until && self.watch.as_ref().is_some_and(|watch| !watch.is_current()) {
             self.take_hint(Hint::Dead("the inbox is another folder by now".to_owned()));

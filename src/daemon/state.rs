@@ -7,7 +7,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::faults::{Faults, Part};
+use crate::clock::Clock;
 use crate::config::Config;
+use crate::spool::Entry;
 
 /// The longest text that is published, in bytes: the whole state has to fit into 4 KiB.
 const MAX_TEXT_BYTES: usize = 900;
@@ -15,6 +17,9 @@ const MAX_TEXT_BYTES: usize = 900;
 /// The same of each fault that is not the gravest, and how many of those are published.
 const MAX_ALSO_BYTES: usize = 250;
 const MAX_ALSO: usize = 2;
+
+/// The same of the name of a file that waits for its writer.
+const MAX_OPEN_BYTES: usize = 100;
 
 /// The longest name of a former store that is published, in bytes.
 const MAX_USED_DB_BYTES: usize = 250;
@@ -57,6 +62,24 @@ pub struct Fault {
     pub tries: u64,
 }
 
+/// A file that waits for a writer that has it open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// The file, as shown.
+    pub file: String,
+    /// Since when that is known, in milliseconds since the epoch.
+    pub since_ms: i64,
+}
+
+impl OpenFile {
+    /// What a scan says of it.
+    pub(super) fn of((entry, since): &(Entry, Instant)) -> OpenFile {
+        let open_ms = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let since_ms = Clock::System.now_ms().saturating_sub(open_ms);
+        OpenFile { file: entry.shown(), since_ms }
+    }
+}
+
 /// The state of the daemon, as others can see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -89,6 +112,12 @@ pub struct State {
     pub ready: u64,
     /// How many files are not ready: still being written.
     pub not_ready: u64,
+    /// How many of those are not taken because a writer has them open.
+    #[serde(default)]
+    pub open_for_writing: u64,
+    /// The one of those that has waited longest.
+    #[serde(default)]
+    pub longest_open: Option<OpenFile>,
     /// How many things in the inbox are neither read nor moved.
     pub odd: u64,
     /// How many names in the inbox say that they are not meant yet: left alone.
@@ -294,6 +323,9 @@ impl State {
         }
         // half a name is no name
         state.used_db = state.used_db.filter(|db| db.len() <= MAX_USED_DB_BYTES);
+        if let Some(open) = &mut state.longest_open {
+            shorten(&mut open.file, MAX_OPEN_BYTES);
+        }
         state.also.truncate(MAX_ALSO);
         state.also.iter_mut().for_each(|text| shorten(text, MAX_ALSO_BYTES));
         // strings and numbers only: there is nothing in it that cannot be written as JSON
@@ -323,6 +355,7 @@ mod tests {
             file: Some(long.replace('\u{1}', "x")),
             also: vec!["é".repeat(4000); 5],
             used_db: Some("x".repeat(MAX_USED_DB_BYTES)),
+            longest_open: Some(OpenFile { file: "é".repeat(4000), since_ms: i64::MIN }),
             ..State::default()
         };
         let published = state.published();

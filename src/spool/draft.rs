@@ -14,6 +14,9 @@ use super::{Spool, folder, remove};
 /// How many reasons can be in the making at once.
 pub const DRAFTS: usize = 128;
 
+/// The name of a copy in the making, which [`late_writes`](super::late_writes) makes.
+pub(super) const COPY_NAME: &str = ".windowflow-copy.tmp";
+
 /// A reason in the making: written, but neither durable nor in its place.
 #[derive(Debug)]
 pub struct Draft {
@@ -89,5 +92,6 @@ pub(super) fn draft_name(number: usize) -> OsString {
 
 /// Removes the drafts that a crash has left.
 pub(super) fn remove_drafts(failed: &OwnedFd) -> io::Result<()> {
+    remove(failed, OsStr::new(COPY_NAME))?;
     (0..DRAFTS).try_for_each(|number| remove(failed, &draft_name(number)))
 }

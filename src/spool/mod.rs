@@ -11,6 +11,7 @@ mod asked;
 pub mod draft;
 mod folder;
 mod inbox;
+pub mod late_writes;
 pub mod lock;
 pub mod name;
 mod probe;

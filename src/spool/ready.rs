@@ -111,6 +111,11 @@ impl Opened {
         Ok(Facts::of(&self.file)?.same_content(&self.at_open))
     }
 
+    /// Whether the kernel says that somebody has it open for writing now.
+    pub fn is_being_written(&self) -> bool {
+        being_written(&self.file) == Some(true)
+    }
+
     /// When it was last written to, as of its opening.
     pub fn modified(&self) -> SystemTime {
         self.at_open.modified()
@@ -171,6 +176,10 @@ pub fn seen_at(base: &Path, entry: &Entry) -> io::Result<Seen> {
 pub struct Seen(Facts);
 
 impl Seen {
+    pub(super) fn facts(&self) -> &Facts {
+        &self.0
+    }
+
     /// What tells it from other files and from other content of its own, to be written down.
     pub fn mark(&self) -> String {
         let Facts { file, bytes, mtime, .. } = &self.0;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
@@ -51,6 +51,8 @@ pub struct Scan {
     pub links: Vec<Entry>,
     /// Files that are not ready, in order.
     pub waiting: Vec<(Entry, Why)>,
+    /// The file that has waited longest for a writer that has it open, and since when.
+    pub longest_open: Option<(Entry, Instant)>,
     /// What is neither read nor moved, in order: to be reported.
     pub odd: Vec<Odd>,
     /// How many names were left alone because they say so.

@@ -457,6 +457,12 @@ impl Scanner {
                     None => ready.push((known.sight.facts.mtime, entry(name))),
                     Some((why, at)) => {
                         scan.waiting.push((entry(name), why));
+                        let since = known.sight.open_since;
+                        if let Some(since) = since.filter(|_| why == Why::OpenForWriting)
+                            && scan.longest_open.as_ref().is_none_or(|(_, least)| since < *least)
+                        {
+                            scan.longest_open = Some((entry(name), since));
+                        }
                         again = Some(again.map_or(at, |least| least.min(at)));
                     }
                 }

@@ -311,7 +311,7 @@ pub(super) fn io_at(path: &Path, error: io::Error) -> ShelveError {
 }
 
 /// Opens the folder of the entry's source below `base`, and makes it where it is missing.
-fn make_to(spool: &Spool, base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
+pub(super) fn make_to(spool: &Spool, base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
     let held = folder::open(base).map_err(|error| io_at(base, error))?;
     let Some(source) = entry.folder.as_deref() else { return Ok(held) };
     let make = || -> io::Result<OwnedFd> {
@@ -393,7 +393,7 @@ fn check_moved(
 }
 
 /// Moves a file to the wanted name, or to that with a number behind it, and answers which.
-fn move_numbered(
+pub(super) fn move_numbered(
     from: &OwnedFd,
     name: &OsStr,
     to: &OwnedFd,
@@ -451,7 +451,7 @@ fn first_free_name(
 }
 
 /// How many bytes a name may have in that folder; asked of the system only when it matters.
-fn room_for(name: &OsStr, held: &OwnedFd) -> usize {
+pub(super) fn room_for(name: &OsStr, held: &OwnedFd) -> usize {
     if name.len() <= 32 { 255 } else { folder::name_room(held) }
 }
 

@@ -13,6 +13,13 @@ pub enum Why {
     OpenForWriting,
 }
 
+/// How often a file that somebody has open for writing is asked about at least. Its closing is a
+/// hint, so this is for where the kernel gives none.
+const LONGEST_ASK_WAIT: Duration = Duration::from_secs(10);
+
+/// How often such a file is asked about at most.
+const SHORTEST_ASK_WAIT: Duration = Duration::from_millis(100);
+
 /// What is remembered of one file.
 #[derive(Clone, Debug)]
 pub(super) struct Sight {
@@ -26,6 +33,8 @@ pub(super) struct Sight {
     pub(super) held_until: Option<Instant>,
     // it was ready, and has not changed since
     pub(super) cleared: bool,
+    // since when it is known that somebody has it open for writing
+    pub(super) open_since: Option<Instant>,
     pub(super) round: u64,
 }
 
@@ -68,6 +77,7 @@ impl Sight {
                     },
                     held_until: before.held_until,
                     cleared: same && before.cleared,
+                    open_since: before.open_since,
                     round,
                 }
             }
@@ -78,6 +88,7 @@ impl Sight {
                 mtime_lies: false,
                 held_until: None,
                 cleared: false,
+                open_since: None,
                 round,
             },
         }
@@ -111,14 +122,14 @@ impl Sight {
         if !self.arrived && !unrest.is_zero() {
             return Verdict::Wait(Why::StillChanging, unrest);
         }
-        match is_written() {
-            // It came whole, and yet somebody writes: a producer that renamed before it closed, or
-            // another file since. Then it is only spared the closing, not the stillness.
-            Some(true) if self.arrived && unrest.is_zero() => {}
-            Some(true) if self.arrived => return Verdict::Wait(Why::OpenForWriting, unrest),
-            Some(true) => return Verdict::Wait(Why::OpenForWriting, settle),
-            Some(false) | None => {}
+        // a certain answer of the kernel overrules every clock, however the file came
+        if is_written() == Some(true) {
+            let since = *self.open_since.get_or_insert(moment.now);
+            let open_for = moment.now.saturating_duration_since(since);
+            let wait = (open_for / 4).clamp(SHORTEST_ASK_WAIT, LONGEST_ASK_WAIT);
+            return Verdict::Wait(Why::OpenForWriting, wait.max(settle));
         }
+        self.open_since = None;
         self.cleared = true;
         Verdict::Take
     }
@@ -241,8 +252,8 @@ mod tests {
         assert_eq!(story.look(paused), changing(1000));
         let open = Verdict::Wait(Why::OpenForWriting, SETTLE);
         assert_eq!(story.look(paused.at(1000)), open);
-        assert_eq!(story.look(paused.at(3_600_000)), open);
-        assert_eq!(story.look(FRESH.at(3_600_001)), Verdict::Take);
+        assert_eq!(story.look(paused.at(2000)), open);
+        assert_eq!(story.look(FRESH.at(2001)), Verdict::Take);
         // where the kernel cannot tell, stillness decides
         assert_eq!(Story::new().look(Look { written: None, ..FRESH }), changing(1000));
         assert_eq!(Story::new().look(Look { written: None, mtime: 0, ..FRESH }), Verdict::Take);
@@ -259,14 +270,29 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_is_written_to_still_must_be_still_but_not_closed() {
-        let mut story = Story::new();
-        let came = Look { came: true, written: Some(true), ..FRESH };
-        assert_eq!(story.look(came), Verdict::Wait(Why::OpenForWriting, SETTLE));
-        // the hint is heard once, and remembered
-        let later = Look { came: false, ..came };
-        assert_eq!(story.look(later.at(999)), Verdict::Wait(Why::OpenForWriting, ms(1)));
-        assert_eq!(story.look(later.at(1000)), Verdict::Take);
+    fn case_109_what_came_whole_is_not_taken_while_somebody_has_it_open_for_writing() {
+        for how in [Look { came: true, ..FRESH }, Look { links: 2, ..FRESH }] {
+            let mut story = Story::new();
+            let open = Look { written: Some(true), ..how };
+            assert_eq!(story.look(open), Verdict::Wait(Why::OpenForWriting, SETTLE));
+            // the hint is heard once, and remembered
+            let later = Look { came: false, ..open };
+            assert_eq!(story.look(later.at(1000)), Verdict::Wait(Why::OpenForWriting, SETTLE));
+            assert_eq!(
+                story.look(later.at(20_000)),
+                Verdict::Wait(Why::OpenForWriting, ms(5000)),
+                "the longer it is open, the less often it is asked about"
+            );
+            assert_eq!(
+                story.look(later.at(3_600_000)),
+                Verdict::Wait(Why::OpenForWriting, LONGEST_ASK_WAIT)
+            );
+            let sight = story.sight.as_ref().unwrap();
+            assert_eq!(sight.open_since, Some(story.start));
+            let closed = Look { written: Some(false), ..later };
+            assert_eq!(story.look(closed.at(3_600_001)), Verdict::Take, "it came whole");
+            assert_eq!(story.sight.unwrap().open_since, None);
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub enum Code {
     ReceiptDiffers,
     LostCommit,
     FileChanged,
+    FileGrown,
     FileWithoutReceipt,
     FailedButIn,
     FailedWithoutReason,
@@ -50,7 +51,7 @@ pub enum Code {
 
 impl Code {
     /// Each of them.
-    pub const ALL: [Code; 35] = [
+    pub const ALL: [Code; 36] = [
         Code::StoreUnreadable,
         Code::StoreDamaged,
         Code::SchemaDiffers,
@@ -70,6 +71,7 @@ impl Code {
         Code::ReceiptDiffers,
         Code::LostCommit,
         Code::FileChanged,
+        Code::FileGrown,
         Code::FileWithoutReceipt,
         Code::FailedButIn,
         Code::FailedWithoutReason,
@@ -110,6 +112,7 @@ impl Code {
             Code::ReceiptDiffers => "receipt_differs",
             Code::LostCommit => "lost_commit",
             Code::FileChanged => "file_changed",
+            Code::FileGrown => "file_grown",
             Code::FileWithoutReceipt => "file_without_receipt",
             Code::FailedButIn => "failed_but_in",
             Code::FailedWithoutReason => "failed_without_reason",
@@ -146,6 +149,11 @@ impl Code {
             Code::FileChanged => {
                 "put the original file back under this name; if there is none, the numbers of its \
                  batch stand on the store alone"
+            }
+            Code::FileGrown => {
+                "nothing is wrong with the numbers; what was added within ten minutes of the move was \
+                 taken in again as NAME.changed; of what came later, copy the file into inbox/ under \
+                 another name: its old events are repeats"
             }
             Code::ReceiptName => "give the file the name that its receipt has",
             Code::FailedButIn => {
@@ -191,6 +199,8 @@ pub struct Finding {
 pub struct Checkup {
     findings: Vec<Finding>,
     by_code: BTreeMap<Code, u64>,
+    notes: Vec<Finding>,
+    notes_in_all: u64,
     checked: Vec<(&'static str, u64)>,
     not_checked: Vec<String>,
 }
@@ -207,6 +217,26 @@ impl Checkup {
         *self.by_code.entry(code).or_default() += 1;
         if self.findings.len() < LISTED {
             self.findings.push(Finding {
+                code: code.name(),
+                what: what.into(),
+                expected: expected.into(),
+                found: found.into(),
+                advice: code.advice(),
+            });
+        }
+    }
+
+    /// Something is not as it was, and nothing is wrong.
+    pub fn note(
+        &mut self,
+        code: Code,
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) {
+        self.notes_in_all += 1;
+        if self.notes.len() < LISTED {
+            self.notes.push(Finding {
                 code: code.name(),
                 what: what.into(),
                 expected: expected.into(),
@@ -242,6 +272,16 @@ impl Checkup {
     /// How much is wrong in all.
     pub fn total(&self) -> u64 {
         self.by_code.values().sum()
+    }
+
+    /// What is not as it was, without being wrong, at most [`LISTED`] of it.
+    pub fn notes(&self) -> &[Finding] {
+        &self.notes
+    }
+
+    /// How many notes there are in all.
+    pub fn notes_in_all(&self) -> u64 {
+        self.notes_in_all
     }
 
     /// How much was looked at, by its kind, in order.

@@ -1,10 +1,9 @@
 //! Each batch by itself: its receipt, its file, and the ids that the ledger says it brought.
 
-use std::io;
+use std::io::{self, Take};
 use std::path::Path;
 
 use super::files::DoneFiles;
-use crate::archive;
 use crate::decode::{Decoder, Fault, Limits};
 use crate::engine::Counts;
 use crate::event::{Chunk, Event};
@@ -69,7 +68,7 @@ impl Walk<'_> {
         if receipt.act.is_none()
             && let Some(file) = files.of_batch(batch)
         {
-            match archive::open(self.done, &file.entry) {
+            match file.open(self.done) {
                 Ok(opened) => {
                     let name = file.entry.shown();
                     there +=
@@ -122,7 +121,7 @@ impl Walk<'_> {
         &mut self,
         receipt: &ReceiptRow,
         name: &str,
-        mut decoder: Decoder<std::fs::File>,
+        mut decoder: Decoder<Take<std::fs::File>>,
     ) -> Result<u64, Error> {
         let mut chunk = Chunk::default();
         let (mut there, mut events) = (0, 0);

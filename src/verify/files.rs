@@ -1,8 +1,8 @@
 //! The files in done/, each with the receipt that it has, and what those without one are.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Take};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -34,6 +34,18 @@ pub struct DoneFile {
     pub bytes: u64,
     /// SHA-256 of its bytes.
     pub sha256: [u8; 32],
+    /// How many of its first bytes were taken in, where others were written behind them since.
+    pub taken_bytes: Option<u64>,
+}
+
+impl DoneFile {
+    /// Opens what was taken in of it.
+    ///
+    /// # Errors
+    /// As [`archive::open`].
+    pub(super) fn open(&self, done: &Path) -> io::Result<Take<File>> {
+        Ok(archive::open(done, &self.entry)?.take(self.taken_bytes.unwrap_or(u64::MAX)))
+    }
 }
 
 /// All files in done/. Memory grows with their number, not with what they hold.
@@ -103,7 +115,7 @@ impl DoneFiles {
         let sha256 = hasher.finalize().into();
         self.by_hash.entry(sha256).or_default().push(self.files.len() as u32);
         self.has_receipt.push(false);
-        self.files.push(DoneFile { entry, bytes, sha256 });
+        self.files.push(DoneFile { entry, bytes, sha256, taken_bytes: None });
         Ok(())
     }
 
@@ -198,7 +210,10 @@ impl DoneFiles {
         if waiting.find(receipt).is_ok() {
             return true;
         }
-        if archive.find(receipt).is_ok() {
+        if let Ok(found) = archive.find(receipt) {
+            if found.is_grown {
+                return self.take_grown(receipt, &found.entry, checkup);
+            }
             // it was moved in since the folder was listed
             let is_added = self.add(spool.done(), entry.clone()).is_ok();
             return is_added && self.take(receipt, &hash, |_| true);
@@ -211,6 +226,21 @@ impl DoneFiles {
         }
         self.named.insert(entry, batch);
         false
+    }
+
+    /// Gives a receipt the file that begins with its bytes.
+    fn take_grown(&mut self, receipt: &ReceiptRow, entry: &Entry, checkup: &mut Checkup) -> bool {
+        let at = self.files.iter().position(|file| file.entry == *entry);
+        let Some(at) = at.filter(|at| !self.has_receipt[*at]) else { return false };
+        self.has_receipt[at] = true;
+        self.of_batch.insert(receipt.batch, at as u32);
+        let file = &mut self.files[at];
+        file.taken_bytes = receipt.bytes;
+        let (batch, taken) = (receipt.batch, receipt.bytes.unwrap_or_default());
+        let expected = format!("the file of batch {batch}, of {taken} bytes");
+        let found = format!("these, and {} bytes behind them", file.bytes.saturating_sub(taken));
+        checkup.note(Code::FileGrown, format!("done/{entry}"), expected, found);
+        true
     }
 
     /// The file of that receipt lies under another name or in the folder of another source: right

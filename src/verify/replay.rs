@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::files::DoneFiles;
 use crate::act::{self, Asked, Done, Settling};
-use crate::archive;
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::engine::Presence;
@@ -100,7 +99,7 @@ impl Replay<'_> {
         let Some(file) = self.files.of_batch(batch) else {
             return Err(Stop::Untold(format!("the file of batch {batch} is not in done/")));
         };
-        let opened = archive::open(self.done, &file.entry);
+        let opened = file.open(self.done);
         let opened = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Stop::Untold(format!("done/{} is gone", file.entry)),
             _ => Stop::Untold(format!("done/{}: {error}", file.entry)),

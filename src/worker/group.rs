@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step};
 use crate::spool::Entry;
 use crate::spool::draft::{self, Draft, Reason};
+use crate::spool::late_writes::Moved;
 use crate::spool::ready::{OpenError, Opened};
 use crate::spool::shelve::{self, ShelveError};
 use crate::spool::trying::Hand;
@@ -327,7 +328,7 @@ impl Worker {
     ) -> Verdict {
         let Some((opened, delivery)) = delivered else { return Verdict::Vanished(committed) };
         match shelve::to_done(&self.spool, entry, opened) {
-            Ok(to) => Verdict::Done(committed, to),
+            Ok(to) => Verdict::Done(committed, Box::new(Moved::new(entry, to, opened))),
             Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Vanished(committed),
             // written to after its commit: taken again, and what is in counts as duplicates
             Err(ShelveError::Changed) => Verdict::NotYet,

@@ -334,6 +334,29 @@ fn the_rest_of_a_large_file_is_read_for_its_digest_and_the_next_one_comes_right(
 }
 
 #[test]
+fn case_109_a_file_that_somebody_opened_for_writing_since_the_scan_stays_in_line() {
+    let mut world = World::new(usize::MAX, Failure::Io);
+    world.drop_in("a", event("its-own", "k", 1));
+    world.drop_in("bad", "{".to_owned());
+    let append =
+        |name: &str| fs::File::options().append(true).open(world.spool.inbox().join(name)).unwrap();
+    let writers = ["a", "bad"].map(append);
+    let verdicts = world.drain(&mut Steady);
+    let of =
+        |name: &str| verdicts.iter().find(|(file, _)| file == name).map(|(_, verdict)| verdict);
+    assert!(matches!(of("1-good"), Some(Verdict::Done(..))), "{verdicts:?}");
+    assert!(matches!(of("a"), Some(Verdict::NotYet)), "{verdicts:?}");
+    assert!(matches!(of("bad"), Some(Verdict::NotYet)), "{verdicts:?}");
+    // what the others came to, and nothing of the open ones
+    let ((windows, batches, refused), _) = world.durable.lock().unwrap().clone();
+    assert_eq!((windows.contains_key("k"), batches, refused), (false, 3, 3));
+    drop(writers);
+    let verdicts = world.drain(&mut Steady);
+    assert!(matches!(&verdicts[0].1, Verdict::Done(..)), "{verdicts:?}");
+    assert!(matches!(&verdicts[1].1, Verdict::Failed(..)), "{verdicts:?}");
+}
+
+#[test]
 fn what_went_away_or_cannot_be_a_file_is_told_within_the_group() {
     let mut world = World::new(usize::MAX, Failure::Io);
     let entries = ["0-gone", "1-good", "1-nothing", "5-good"].map(|name| Entry::new(None, name));

@@ -187,7 +187,8 @@ impl Round {
         }
         let mut state = self.drain.shared.state();
         match verdict {
-            Verdict::Done(done, to) => {
+            Verdict::Done(done, moved) => {
+                self.late_writes.moved(&moved, done.batch, Instant::now());
                 state.done += 1;
                 state.ready = state.ready.saturating_sub(1);
                 log::info!(
@@ -196,7 +197,7 @@ impl Round {
                     done.counts,
                     done.watermark_ms,
                     done.windows_closed,
-                    shown(to.as_os_str().as_encoded_bytes())
+                    shown(moved.path.as_os_str().as_encoded_bytes())
                 );
             }
             Verdict::Failed(refused, to) => {

@@ -117,6 +117,9 @@ fn hints_and_links_make_a_young_file_ready_and_writers_keep_it_back() {
     fs::write(&outside, "[]").unwrap();
     fs::hard_link(&outside, spool.inbox().join("linked")).unwrap();
     let writer = File::create(spool.inbox().join("open")).unwrap();
+    let outside = dir.path().join("outside-open");
+    let linker = File::create(&outside).unwrap();
+    fs::hard_link(&outside, spool.inbox().join("linked-open")).unwrap();
     let (now, wall) = (Instant::now(), SystemTime::now());
 
     let mut scanner = Scanner::new(SETTLE, Order::Name);
@@ -127,8 +130,11 @@ fn hints_and_links_make_a_young_file_ready_and_writers_keep_it_back() {
     let scan = scanner.scan(&spool, now, wall).unwrap();
     assert_eq!(shown(&scan.ready), ["linked", "moved", "gw/moved"]);
     let waiting = |name| Entry::new(None, name);
-    let changing = [waiting("open"), waiting("plain")].map(|entry| (entry, Why::StillChanging));
-    assert_eq!(scan.waiting, changing);
+    let open = |name| (waiting(name), Why::OpenForWriting);
+    let changing = |name| (waiting(name), Why::StillChanging);
+    assert_eq!(scan.waiting, [open("linked-open"), changing("open"), changing("plain")]);
+    let longest = Some((waiting("linked-open"), now));
+    assert_eq!(scan.longest_open, longest);
     assert!(scan.look_again_in.is_some_and(|wait| wait <= SETTLE), "{:?}", scan.look_again_in);
 
     // the hint for a name that was not there does not wait for one to come
@@ -137,14 +143,14 @@ fn hints_and_links_make_a_young_file_ready_and_writers_keep_it_back() {
     drop(gone);
     let scan = scanner.scan(&spool, now + SETTLE, wall + SETTLE).unwrap();
     assert_eq!(shown(&scan.ready), ["linked", "moved", "gw/moved", "plain"]);
-    let (gone, open) = (waiting("gone"), waiting("open"));
-    let expected = [(gone.clone(), Why::StillChanging), (open, Why::OpenForWriting)];
-    assert_eq!(scan.waiting, expected);
+    assert_eq!(scan.waiting, [changing("gone"), open("linked-open"), open("open")]);
+    assert_eq!(scan.longest_open, longest);
 
-    drop(writer);
+    drop((writer, linker));
     let later = 3 * SETTLE;
     let scan = scanner.scan(&spool, now + later, wall + later).unwrap();
     assert_eq!(scan.waiting, []);
+    assert_eq!(scan.longest_open, None);
     assert_eq!(scan.look_again_in, None);
 }
 

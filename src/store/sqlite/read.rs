@@ -89,6 +89,14 @@ impl SqliteSnapshot {
         Ok(horizon_ms.map_or(i64::MIN, |ms| watermark_ms.saturating_sub(ms)))
     }
 
+    /// The number of the last batch of events.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn last_batch(&self) -> Result<Option<u64>, Error> {
+        self.read("last batch", |connection| Ok(head::load(connection)?.last_batch))
+    }
+
     pub(super) fn read<T>(
         &self,
         what: &str,

@@ -23,6 +23,7 @@ mod surroundings;
 mod syncs;
 mod truth;
 mod watcher;
+mod writers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -313,6 +313,8 @@ fn each_code_has_been_found_here() {
         let by_name = format!("contains(\"{}\")", code.name());
         (text.contains(&named) || text.contains(&by_name)).then_some(code.name())
     }));
-    let all: BTreeSet<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    // a note, not a finding: the tests of case 109 have it
+    let all = Code::ALL.iter().filter(|code| **code != Code::FileGrown);
+    let all: BTreeSet<&str> = all.map(|code| code.name()).collect();
     assert_eq!(cases, all);
 }
