@@ -19,7 +19,7 @@ use crate::decode;
 use crate::engine::settings::{
     DEFAULT_MAX_FUTURE_MS, LatePolicy, LateRule, Settings, SettingsError,
 };
-use crate::spool::name::shown_path;
+use crate::spool::name::{Ignored, shown_path};
 use crate::spool::scan::Order;
 pub use error::{ConfigError, Problem};
 
@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 /// When a file is ready, and which one comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbox {
     /// How long size and mtime of a file that is written in place must have been still, 0 to
     /// 3600000 ms; 1000 by default.
@@ -77,6 +77,8 @@ pub struct Inbox {
     pub rescan_ms: u64,
     /// What comes first.
     pub order: InboxOrder,
+    /// Patterns for names of files that are left alone, beside those that always are.
+    pub ignore: Vec<String>,
 }
 
 /// The order in which ready files are taken.
@@ -165,6 +167,12 @@ impl Inbox {
         Duration::from_millis(self.rescan_ms)
     }
 
+    /// The names that are left alone. Patterns that are none add nothing: they are refused when the
+    /// file is read.
+    pub fn ignored(&self) -> Ignored {
+        Ignored::new(&self.ignore).unwrap_or_default()
+    }
+
     /// The order, as the scanner has it.
     pub fn scan_order(&self) -> Order {
         match self.order {
@@ -204,7 +212,12 @@ impl Daemon {
 
 impl Default for Inbox {
     fn default() -> Inbox {
-        Inbox { settle_ms: 1000, rescan_ms: 10_000, order: InboxOrder::default() }
+        Inbox {
+            settle_ms: 1000,
+            rescan_ms: 10_000,
+            order: InboxOrder::default(),
+            ignore: Vec::new(),
+        }
     }
 }
 
@@ -368,6 +381,20 @@ fn read_inbox(mut inbox: Section<'_, '_, '_>) -> Inbox {
         settle_ms: inbox.number("settle_ms", 0..=HOUR_MS, default.settle_ms),
         rescan_ms: inbox.number("rescan_ms", 100..=HOUR_MS, default.rescan_ms),
         order: inbox.choice("order", &orders, default.order),
+        ignore: read_ignore(&mut inbox),
+    }
+}
+
+fn read_ignore(inbox: &mut Section<'_, '_, '_>) -> Vec<String> {
+    let patterns = inbox.strings("ignore", "patterns for names in brackets, each in quotes");
+    match Ignored::new(&patterns) {
+        Ok(_) => patterns,
+        Err((pattern, why)) => {
+            let message =
+                format!("expected patterns for names, such as \"*.md5\", found {pattern:?}: {why}");
+            inbox.refuse_with("ignore", message);
+            Vec::new()
+        }
     }
 }
 

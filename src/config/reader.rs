@@ -212,18 +212,33 @@ impl<'t, 'v> Section<'_, 't, 'v> {
 
     /// Names of sources, in brackets.
     pub(super) fn names(&mut self, key: &'static str) -> Vec<String> {
+        let expected = "names of sources in brackets, each of 1 to 512 bytes and not blank";
+        self.texts(key, expected, |name| check_name(name).is_ok())
+    }
+
+    /// Texts, in brackets.
+    pub(super) fn strings(&mut self, key: &'static str, expected: &str) -> Vec<String> {
+        self.texts(key, expected, |_| true)
+    }
+
+    fn texts(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        is_right: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         let Some((_, _, value)) = self.find(key) else { return Vec::new() };
-        let names: Option<Vec<String>> = value.as_array().and_then(|names| {
-            let name = |name: &toml::Spanned<DeValue<'_>>| {
-                let name = name.get_ref().as_str()?;
-                check_name(name).is_ok().then(|| name.to_owned())
+        let texts: Option<Vec<String>> = value.as_array().and_then(|texts| {
+            let text = |text: &toml::Spanned<DeValue<'_>>| {
+                let text = text.get_ref().as_str()?;
+                is_right(text).then(|| text.to_owned())
             };
-            names.iter().map(name).collect()
+            texts.iter().map(text).collect()
         });
-        if names.is_none() {
-            self.refuse(key, "names of sources in brackets, each of 1 to 512 bytes and not blank");
+        if texts.is_none() {
+            self.refuse(key, expected);
         }
-        names.unwrap_or_default()
+        texts.unwrap_or_default()
     }
 
     /// Whether the key stands in the file.
@@ -236,6 +251,13 @@ impl<'t, 'v> Section<'_, 't, 'v> {
         if let Some((_, at, value)) = self.find(key) {
             let found = self.found(at.clone(), value);
             let message = format!("expected {expected}, found {found}");
+            self.reader.note(at.start, dotted(self.name, key), message);
+        }
+    }
+
+    /// Notes what is wrong with the value of that key, in words of its own.
+    pub(super) fn refuse_with(&mut self, key: &'static str, message: String) {
+        if let Some((_, at, _)) = self.find(key) {
             self.reader.note(at.start, dotted(self.name, key), message);
         }
     }

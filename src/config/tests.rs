@@ -160,7 +160,7 @@ fn all_keys_reach_their_fields() {
         [window]\nwindow_ms = 60_000\nlateness_ms = 0\nlate_rule = 'event'\nlate_policy = 'drop'\n\
         max_future_ms = 'off'\ndedup_horizon_ms = 60_000\n\
         [sources]\nidle_timeout_ms = 1000\ndeclared = ['press-1', 'press-2']\n\
-        [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\n\
+        [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\nignore = ['_SUCCESS', '*.md5']\n\
         [limits]\nmax_event_bytes = 65\nmax_file_bytes = 66\nmax_inflated_bytes = 0x43\n\
         [retention]\nwindows_days = 1\nlate_days = 2\nreceipts_days = 6\nreports_days = 4\n\
         done_days = 5\n\
@@ -177,7 +177,12 @@ fn all_keys_reach_their_fields() {
                 .and_then(|settings| settings.with_dedup_horizon_ms(Some(60_000)))
                 .unwrap(),
         ),
-        inbox: Inbox { settle_ms: 1, rescan_ms: 200, order: InboxOrder::Mtime },
+        inbox: Inbox {
+            settle_ms: 1,
+            rescan_ms: 200,
+            order: InboxOrder::Mtime,
+            ignore: vec!["_SUCCESS".to_owned(), "*.md5".to_owned()],
+        },
         sources: Sources {
             idle_timeout_ms: Some(1000),
             declared: vec!["press-1".to_owned(), "press-2".to_owned()],
@@ -242,6 +247,16 @@ fn a_wrong_value_is_named_with_place_key_expected_and_found() {
              'Name'",
         ),
         (
+            "[inbox]\nignore = ['*.md5', '[a']",
+            "line 2, column 10: inbox.ignore: expected patterns for names, such as \"*.md5\", found \
+             \"[a\": unclosed character class; missing ']'",
+        ),
+        (
+            "[inbox]\nignore = '*.md5'",
+            "line 2, column 10: inbox.ignore: expected patterns for names in brackets, each in \
+             quotes, found the string '*.md5'",
+        ),
+        (
             "[limits]\nmax_file_bytes = 'no'",
             "line 2, column 18: limits.max_file_bytes: expected a whole number from 1 to \
              9223372036854775807 or \"off\", found the string 'no'",
@@ -274,7 +289,7 @@ fn an_unknown_key_is_refused_wherever_it_stands_and_the_nearest_is_named() {
     assert_eq!(
         refused("[inbox]\nsettel_ms = 5"),
         "line 2, column 1: inbox.settel_ms: unknown key: did you mean settle_ms?; known in [inbox] \
-         are settle_ms, rescan_ms, order"
+         are settle_ms, rescan_ms, order, ignore"
     );
     assert_eq!(
         refused("spoool = 'x'"),

@@ -80,7 +80,8 @@ impl Round {
     pub(super) fn new(drain: Drain, store: SqliteStore) -> Round {
         let (tell, hints) = watch::channel();
         let settle = drain.config.inbox.settle();
-        let scanner = Scanner::new(settle, drain.config.inbox.scan_order());
+        let mut scanner = Scanner::new(settle, drain.config.inbox.scan_order());
+        scanner.set_ignored(drain.config.inbox.ignored());
         let limits = drain.config.limits.for_decoding();
         let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
         let worker = worker.noting(drain.suspects.trying());
@@ -411,6 +412,7 @@ impl Round {
         let Some(config) = self.drain.shared.take_offer() else { return false };
         self.scanner.set_settle(config.inbox.settle());
         self.scanner.set_order(config.inbox.scan_order());
+        self.scanner.set_ignored(config.inbox.ignored());
         self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
         self.backoff = Backoff::new(&config);
         self.undeclared = true;

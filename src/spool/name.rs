@@ -1,7 +1,11 @@
 //! File names: which are left alone, how any bytes are shown, and which name is free next.
 //! No file is touched here.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use globset::{GlobBuilder, GlobSet};
 
 /// The endings of names that a producer is still busy with.
 const IGNORED_ENDINGS: [&[u8]; 6] =
@@ -10,6 +14,39 @@ const IGNORED_ENDINGS: [&[u8]; 6] =
 /// Whether a file of that name is left alone: a leading dot, or the ending of a file in the making.
 pub fn is_ignored(name: &[u8]) -> bool {
     is_hidden(name) || IGNORED_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// The names of files that are left alone: those of [`is_ignored`], and what the operator adds.
+#[derive(Clone, Debug, Default)]
+pub struct Ignored {
+    more: GlobSet,
+}
+
+impl Ignored {
+    /// With these patterns for whole names, as a shell has them: `*`, `?`, `[a-z]`, `{a,b}`.
+    ///
+    /// # Errors
+    /// The first pattern that is none, and why.
+    pub fn new(patterns: &[String]) -> Result<Ignored, (String, String)> {
+        let mut more = GlobSet::builder();
+        for pattern in patterns {
+            let refused = |why: &str| (pattern.clone(), why.to_owned());
+            if pattern.is_empty() || pattern.contains(['/', '\0']) {
+                return Err(refused("it must be a pattern for names, not empty and without /"));
+            }
+            let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+            more.add(glob.map_err(|error| refused(&error.kind().to_string()))?);
+        }
+        let more = more.build().map_err(|error| {
+            (error.glob().unwrap_or_default().to_owned(), error.kind().to_string())
+        })?;
+        Ok(Ignored { more })
+    }
+
+    /// Whether a file of that name is left alone.
+    pub fn covers(&self, name: &[u8]) -> bool {
+        is_ignored(name) || (!self.more.is_empty() && self.more.is_match(OsStr::from_bytes(name)))
+    }
 }
 
 /// Whether the name begins with a dot; folders are left alone for that only.
@@ -156,6 +193,25 @@ mod tests {
         for taken in ["A.JSON", "json", "a.json ", "a.TMP", "tmp", "part", "a.tmp.json", "a.json.1"]
         {
             assert!(!is_ignored(taken.as_bytes()), "{taken}");
+        }
+    }
+
+    #[test]
+    fn case_135_patterns_of_the_operator_add_to_the_names_that_are_left_alone() {
+        let patterns = ["_SUCCESS", "*.md5", "part-[0-9]?", "*.{crc,ok}"].map(str::to_owned);
+        let ignored = Ignored::new(&patterns).unwrap();
+        for left in ["_SUCCESS", "a.md5", ".md5", "part-7x", "a.crc", "b.ok", "a.tmp", ".a"] {
+            assert!(ignored.covers(left.as_bytes()), "{left}");
+        }
+        assert!(ignored.covers(b"\xff\xfe.md5"), "a name that is no text");
+        for taken in ["_SUCCESS.json", "a.md5.json", "part-x7", "a_SUCCESS", "_success", "a.crcx"] {
+            assert!(!ignored.covers(taken.as_bytes()), "{taken}");
+        }
+        assert!(!Ignored::default().covers(b"a.md5"));
+        for (wrong, why) in [("", "not empty"), ("a/b", "without /"), ("[a", "unclosed")] {
+            let refused = Ignored::new(&["*.ok".to_owned(), wrong.to_owned()]).unwrap_err();
+            assert_eq!(refused.0, wrong);
+            assert!(refused.1.contains(why), "{refused:?}");
         }
     }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FileType;
@@ -15,6 +16,7 @@ use super::advice;
 use super::asked::{Asked, Names};
 use super::folder::{self, Facts, FileId};
 use super::inbox::Inbox;
+use super::name::Ignored;
 use super::scan::{Depth, Odd, Oddity, Order, Scan, ScanError, Why, list, source_name};
 use super::seen::{Known, Look, Seen};
 use super::still::Moment;
@@ -47,6 +49,7 @@ const CLOCK_TOLERANCE: Duration = Duration::from_millis(250);
 pub struct Scanner {
     settle: Duration,
     order: Order,
+    ignored_names: Arc<Ignored>,
     // paths that were hinted at, and whether a file was renamed to it
     pub(super) hinted: HashMap<PathBuf, bool>,
     asked: Asked,
@@ -73,6 +76,7 @@ impl Scanner {
         Scanner {
             settle,
             order,
+            ignored_names: Arc::default(),
             hinted: HashMap::new(),
             asked: Asked::default(),
             seen: HashMap::new(),
@@ -98,6 +102,13 @@ impl Scanner {
     /// Changes the order in which files are taken.
     pub fn set_order(&mut self, order: Order) {
         self.order = order;
+    }
+
+    /// Changes which names are left alone.
+    pub fn set_ignored(&mut self, ignored: Ignored) {
+        // what was left alone may be work by now, and the other way round
+        self.asked.whole = true;
+        self.ignored_names = Arc::new(ignored);
     }
 
     /// Notes that a file was renamed into the inbox, so that the next look takes it at once.
@@ -207,7 +218,9 @@ impl Scanner {
         self.round += 1;
         self.unannounced.clear();
         let moment = self.look_at_clocks(now, wall);
-        let look = Look { moment, settle: self.settle, round: self.round, depth };
+        let ignored = Arc::clone(&self.ignored_names);
+        let ignored = &*ignored;
+        let look = Look { ignored, moment, settle: self.settle, round: self.round, depth };
         let outcome = match listed {
             Some(names) => self.look_at_all(&inbox, names, look),
             None => self.look_at_asked(&inbox, look),
@@ -223,7 +236,7 @@ impl Scanner {
         &mut self,
         inbox: &Inbox<'_>,
         names: Vec<(OsString, FileType)>,
-        look: Look,
+        look: Look<'_>,
     ) -> io::Result<()> {
         let is_first = self.round == 1;
         let mut asked = mem::take(&mut self.asked);
@@ -246,7 +259,7 @@ impl Scanner {
     }
 
     /// Looks at single names, at those whose time has come, and into new folders.
-    fn look_at_asked(&mut self, inbox: &Inbox<'_>, look: Look) -> io::Result<()> {
+    fn look_at_asked(&mut self, inbox: &Inbox<'_>, look: Look<'_>) -> io::Result<()> {
         let mut asked = mem::take(&mut self.asked);
         // that is for whoever can afford it
         self.asked.whole = asked.whole;
@@ -305,7 +318,7 @@ impl Scanner {
     }
 
     /// Looks at single names in the folder of a source that is known.
-    fn look_at_names(&mut self, inbox: &Inbox<'_>, folder: &str, names: &Names, look: Look) {
+    fn look_at_names(&mut self, inbox: &Inbox<'_>, folder: &str, names: &Names, look: Look<'_>) {
         let key = Some(folder.to_owned());
         let seen = self.seen.entry(key.clone()).or_default();
         let looked = folder::open_sub(&inbox.held, folder).and_then(|held| {
@@ -329,7 +342,7 @@ impl Scanner {
         folder: OsString,
         asked: &Names,
         is_first: bool,
-        look: Look,
+        look: Look<'_>,
     ) {
         let Some(source) = source_name(&folder) else {
             let seen = self.seen.entry(None).or_default();
@@ -402,7 +415,7 @@ impl Scanner {
         key: Option<String>,
         names: Vec<(OsString, FileType)>,
         asked: &Names,
-        look: Look,
+        look: Look<'_>,
     ) -> io::Result<Vec<OsString>> {
         let is_known = self.seen.contains_key(&key);
         let seen = self.seen.entry(key.clone()).or_default();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 use super::folder::{self, Facts, Kind};
+use super::name::Ignored;
 use super::scan::{Depth, Oddity};
 use super::still::{Moment, Sight, Verdict, Why};
 use super::{name, ready};
@@ -37,7 +38,8 @@ pub(super) struct Known {
 
 /// What holds for all names of one look.
 #[derive(Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Look<'a> {
+    pub(super) ignored: &'a Ignored,
     pub(super) moment: Moment,
     pub(super) settle: Duration,
     pub(super) round: u64,
@@ -58,7 +60,7 @@ impl Seen {
         held: &OwnedFd,
         (name, file_type): (&OsStr, FileType),
         came: bool,
-        look: Look,
+        look: Look<'_>,
     ) -> io::Result<bool> {
         if look.depth == Depth::Names
             && file_type == FileType::RegularFile
@@ -90,7 +92,7 @@ impl Seen {
         let bytes = name.as_bytes();
         let is_left_alone = match kind {
             Kind::Folder => name::is_hidden(bytes),
-            _ => name::is_ignored(bytes),
+            _ => look.ignored.covers(bytes),
         };
         match (kind, looked_up) {
             _ if is_left_alone => {
@@ -112,7 +114,14 @@ impl Seen {
         Ok(false)
     }
 
-    fn judge_file(&mut self, held: &OwnedFd, name: &OsStr, facts: Facts, came: bool, look: Look) {
+    fn judge_file(
+        &mut self,
+        held: &OwnedFd,
+        name: &OsStr,
+        facts: Facts,
+        came: bool,
+        look: Look<'_>,
+    ) {
         let Look { moment, settle, round, .. } = look;
         let before = self.files.get(name).map(|known| &known.sight);
         let mut sight = Sight::new(before, facts, came, moment, round);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{NEVER_SETTLE, QUICK, accepted, one, quick_with, write_config};
+use super::{NEVER_RESCAN, NEVER_SETTLE, QUICK, accepted, one, quick_with, write_config};
 use crate::world::World;
 
 const WINDOW: &[(&str, &str)] = &[("window.window_ms", "1000"), ("window.lateness_ms", "500")];
@@ -112,6 +112,31 @@ fn sighup_changes_what_can_be_changed() {
     daemon.stop();
     // of what came after the last reload only the refusals would be warnings
     assert_eq!(times(&world, "INFO  stopping"), 0, "{}", world.log());
+}
+
+#[test]
+fn case_135_marker_files_are_left_alone_where_the_configuration_names_them() {
+    let world = World::with_store(1000, 0);
+    let ignore = |patterns| [NEVER_RESCAN, ("inbox.ignore", patterns)];
+    let daemon = quick_with(&world, &ignore(r#"["_SUCCESS", "*.md5"]"#));
+    world.drop_in("_SUCCESS", "");
+    world.drop_in("gw/a.json.md5", "d41d8cd98f00b204e9800998ecf8427e");
+    world.drop_in("gw/a.json", one("a"));
+    world.eventually("they are counted", || super::told(&world, "ignored") == 2);
+    world.eventually("the data is taken", || world.names("done") == ["gw/a.json"]);
+    assert_eq!(world.names("inbox"), ["_SUCCESS", "gw/a.json.md5"]);
+    assert_eq!(world.names("failed"), Vec::<String>::new());
+    // a reload takes it up, in both directions
+    write_config(&world, &ignore(r#"["_SUCCESS"]"#));
+    daemon.signal("HUP");
+    world.eventually("one is taken", || world.names("failed").len() == 2);
+    assert_eq!(world.reason("gw/a.json.md5")["code"], "not_a_batch");
+    assert_eq!(world.names("inbox"), ["_SUCCESS"]);
+    write_config(&world, &ignore(r#"["[a"]"#));
+    daemon.signal("HUP");
+    world.eventually("a bad one is refused", || world.log().contains("unclosed character class"));
+    assert_eq!(world.names("inbox"), ["_SUCCESS"]);
+    daemon.stop();
 }
 
 #[test]
