@@ -55,8 +55,11 @@ impl Kind {
     }
 }
 
-/// Which file it is. The number of an inode is given to another file as soon as it is free, so the
-/// time of birth belongs to it, where the file system keeps one.
+/// Which file it is at one moment. The number of an inode is given to another file as soon as it is
+/// free, so the time of birth belongs to it, where the file system keeps one. On an overlay that time
+/// changes, once, when a file of the lower layer is first renamed or changed. So what was seen of an
+/// open file earlier is not compared with what lies under a name now: [`Facts::of`] the open file is
+/// asked anew, whose inode nobody else can get while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     pub(super) device: (u32, u32),
@@ -108,7 +111,19 @@ impl Facts {
 
     /// Whether it is the same file, with the same size and time of last writing.
     pub(super) fn same_content(&self, other: &Facts) -> bool {
-        self.file == other.file && self.bytes == other.bytes && self.mtime == other.mtime
+        self.file == other.file && self.same_bytes(other)
+    }
+
+    /// Whether size and time of last writing are the same.
+    pub(super) fn same_bytes(&self, other: &Facts) -> bool {
+        self.bytes == other.bytes && self.mtime == other.mtime
+    }
+
+    /// Whether it can be the same file as one that was looked at a moment before: the time of birth
+    /// is left out.
+    pub(super) fn same_inode(&self, other: &Facts) -> bool {
+        (self.file.device, self.file.inode, self.kind)
+            == (other.file.device, other.file.inode, other.kind)
     }
 
     /// When it was last written to.

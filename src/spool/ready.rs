@@ -42,7 +42,7 @@ pub fn open_entry(base: &Path, entry: &Entry) -> Result<Opened, OpenError> {
 pub fn leads_to(base: &Path, entry: &Entry, opened: &Opened) -> bool {
     let here = folder::open_source(base, entry.folder.as_deref())
         .and_then(|folder| Facts::at(&folder, &entry.name));
-    here.is_ok_and(|here| here.file == opened.at_open.file)
+    here.is_ok_and(|here| opened.is_at(&here))
 }
 
 /// Opens a file by its path: without following its last name, without blocking on a pipe, and
@@ -108,7 +108,7 @@ impl Opened {
     /// # Errors
     /// When the system cannot tell.
     pub fn unchanged(&self) -> io::Result<bool> {
-        Ok(Facts::of(&self.file)?.same_content(&self.at_open))
+        Ok(Facts::of(&self.file)?.same_bytes(&self.at_open))
     }
 
     /// Whether the kernel says that somebody has it open for writing now.
@@ -144,9 +144,16 @@ impl Opened {
         synced
     }
 
-    /// What tells the file from others, to be kept without keeping it open.
+    /// What tells the file from others, as it is called by now, with the content that it had when it
+    /// was opened; to be kept without keeping it open.
     pub fn seen(&self) -> Seen {
-        Seen(self.at_open)
+        let file = Facts::of(&self.file).map_or(self.at_open.file, |now| now.file);
+        Seen(Facts { file, ..self.at_open })
+    }
+
+    /// Whether what was just found under a name is this very file.
+    pub(super) fn is_at(&self, here: &Facts) -> bool {
+        Facts::of(&self.file).is_ok_and(|now| now.file == here.file)
     }
 
     /// Goes back to the beginning, to read it again.
@@ -180,14 +187,12 @@ impl Seen {
         &self.0
     }
 
-    /// What tells it from other files and from other content of its own, to be written down.
+    /// What tells it from other files and from other content of its own, to be written down. The
+    /// time of birth is no part of it: it can change until this is read.
     pub fn mark(&self) -> String {
         let Facts { file, bytes, mtime, .. } = &self.0;
-        let (device, born) = (file.device, file.born);
-        format!(
-            "{}:{} {} {}.{} {bytes} {}.{}",
-            device.0, device.1, file.inode, born.0, born.1, mtime.0, mtime.1
-        )
+        let device = file.device;
+        format!("{}:{} {} {bytes} {}.{}", device.0, device.1, file.inode, mtime.0, mtime.1)
     }
 
     /// Whether this is the same file, with the same content as far as size and time tell.

@@ -42,7 +42,7 @@ pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf,
     let name = move_numbered(&from, &entry.name, &to, &entry.name, room, taken)
         .map_err(|error| unmoved(error, (spool.inbox(), entry), spool.done()))?;
     let placed = Entry { folder: entry.folder.clone(), name };
-    check_moved(spool, (&from, entry), (&to, spool.done(), &placed), &ours)?;
+    check_moved(spool, (&from, entry), (&to, spool.done(), &placed), (&ours, Some(opened)))?;
     spool.touch(spool.inbox(), entry.folder.as_deref());
     spool.touch(spool.done(), entry.folder.as_deref());
     Ok(placed.path_in(spool.done()))
@@ -81,7 +81,8 @@ fn move_to_failed(
     let name = move_with_reason((&from, &entry.name), (&to, room), (&drafts, draft))
         .map_err(|error| unmoved(error, (spool.inbox(), entry), spool.failed()))?;
     let placed = Entry { folder: entry.folder.clone(), name };
-    let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), &ours);
+    let ours = (&ours, opened);
+    let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), ours);
     if let Err(ShelveError::Replaced | ShelveError::Changed) = checked {
         let _ = remove(&to, &reason_name(&placed.name));
     }
@@ -356,13 +357,12 @@ fn check(
 ) -> Result<Facts, ShelveError> {
     let here = Facts::at(from, &entry.name)
         .map_err(|error| ShelveError::of(error, entry.path_in(base)))?;
-    match opened.map(Opened::facts) {
-        Some(ours) if here.file != ours.file => Err(ShelveError::Replaced),
-        Some(ours) if !here.same_content(ours) => Err(ShelveError::Changed),
-        Some(ours) => Ok(*ours),
+    match opened {
+        Some(opened) if !opened.is_at(&here) => Err(ShelveError::Replaced),
+        Some(opened) if !here.same_bytes(opened.facts()) => Err(ShelveError::Changed),
         // never opened, so it was no folder when it was found
         None if here.kind == Kind::Folder => Err(ShelveError::Replaced),
-        None => Ok(here),
+        _ => Ok(here),
     }
 }
 
@@ -372,13 +372,14 @@ fn check_moved(
     spool: &Spool,
     (from, entry): (&OwnedFd, &Entry),
     (to, base, placed): (&OwnedFd, &Path, &Entry),
-    ours: &Facts,
+    (ours, opened): (&Facts, Option<&Opened>),
 ) -> Result<(), ShelveError> {
     let there = Facts::at(to, &placed.name)
         .map_err(|error| ShelveError::Io(placed.path_in(base), error))?;
-    let verdict = if there.file != ours.file {
+    let is_ours = opened.map_or_else(|| there.same_inode(ours), |opened| opened.is_at(&there));
+    let verdict = if !is_ours {
         ShelveError::Replaced
-    } else if !there.same_content(ours) {
+    } else if !there.same_bytes(ours) {
         ShelveError::Changed
     } else {
         return Ok(());

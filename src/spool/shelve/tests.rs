@@ -204,13 +204,13 @@ fn what_took_the_name_just_before_the_move_is_put_back() {
     let from = folder::open(spool.inbox()).unwrap();
     let to = folder::open(spool.done()).unwrap();
     let placed = (&to, spool.done(), &entry("a.1"));
-    let moved = check_moved(&spool, (&from, &a), placed, &ours);
+    let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
     assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
     assert_eq!(read(spool.inbox().join("a")), "new");
 
     // and its name is taken once more by then
     fs::write(spool.done().join("a.1"), "newer").unwrap();
-    let moved = check_moved(&spool, (&from, &a), placed, &ours);
+    let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
     assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
     assert_eq!(read(spool.inbox().join("a")), "new");
     assert_eq!(read(spool.inbox().join("a.1")), "newer");
@@ -218,7 +218,7 @@ fn what_took_the_name_just_before_the_move_is_put_back() {
     // the right file, written to in that moment
     fs::rename(spool.root().join("away"), spool.done().join("a.1")).unwrap();
     fs::write(spool.done().join("a.1"), "longer").unwrap();
-    let moved = check_moved(&spool, (&from, &a), placed, &ours);
+    let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
     assert!(matches!(moved, Err(ShelveError::Changed)), "{moved:?}");
     assert_eq!(names(spool.inbox()), ["a", "a.1", "a.2"]);
     assert!(names(spool.done()).is_empty());
