@@ -95,9 +95,9 @@ fn case_109_what_is_written_after_the_move_counts_and_done_is_not_touched() {
     // three times, then no more
     for n in 2..=4 {
         add(&world, "gw/x.ndjson", &one(&format!("more-{n}")));
-        let said = format!("gw/x.ndjson (batch 1) changed again after 3 copies");
+        let said = "gw/x.ndjson (batch 1) changed again after 3 copies";
         match n {
-            4 => world.eventually("it gives up", || world.log().contains(&said)),
+            4 => world.eventually("it gives up", || world.log().contains(said)),
             _ => world.eventually("it is copied", || accepted(&world) == 2 + n),
         }
     }
