@@ -35,7 +35,7 @@ use crate::daemon::state::State;
 use crate::exit::Exit;
 use crate::report::{visible, visible_lines};
 use crate::signals;
-use crate::spool::{Spool, advice, lock, name};
+use crate::spool::{Spool, advice, lock, name, rights};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
 use args::{Args, Command, Where};
@@ -79,6 +79,7 @@ impl From<io::Error> for Failure {
 
 /// Runs the command line and says how the process is to end.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    rights::set_umask();
     let args = match parse(arguments) {
         Ok(args) => args,
         Err(mut error) => {

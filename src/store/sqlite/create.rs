@@ -41,7 +41,7 @@ pub(super) fn unused_name_beside(path: &Path) -> Result<TempPath, Error> {
     tempfile::Builder::new()
         .prefix(".windowflow-")
         .suffix(".tmp")
-        .permissions(Permissions::from_mode(0o644))
+        .permissions(Permissions::from_mode(0o640))
         .tempfile_in(folder_of(path))
         .map(tempfile::NamedTempFile::into_temp_path)
         .map_err(|error| io_fault(path, "make a file beside it", &error))
