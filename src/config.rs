@@ -134,6 +134,11 @@ pub struct Retention {
     pub reports_days: Option<u64>,
     /// Files in done/, by when they were taken in.
     pub done_days: Option<u64>,
+    /// Files in failed/, by when they were refused.
+    pub failed_days: Option<u64>,
+    /// The most bytes that the files in failed/ and their reasons may take on the disk, 1 and more;
+    /// beyond it the oldest go.
+    pub failed_max_bytes: Option<u64>,
 }
 
 /// How the daemon waits, gives up and speaks.
@@ -420,6 +425,7 @@ fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
 }
 
 fn read_retention(mut retention: Section<'_, '_, '_>, window: Option<&Settings>) -> Retention {
+    let failed_max_bytes = retention.number_or_off("failed_max_bytes", 1..=MAX, None);
     let mut days = |key| retention.number_or_off(key, 1..=CENTURY_DAYS, None);
     let read = Retention {
         windows_days: days("windows_days"),
@@ -427,6 +433,8 @@ fn read_retention(mut retention: Section<'_, '_, '_>, window: Option<&Settings>)
         receipts_days: days("receipts_days"),
         reports_days: days("reports_days"),
         done_days: days("done_days"),
+        failed_days: days("failed_days"),
+        failed_max_bytes,
     };
     if let Some(receipts_days) = read.receipts_days {
         match read.done_days {

@@ -5,6 +5,8 @@
 //! the receipt, and both the commit and the file's last change of name are older than asked. What
 //! has no receipt is never removed.
 
+mod failed;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;
@@ -28,6 +30,8 @@ pub struct Removed {
     pub done: u64,
     /// Report dumps.
     pub reports: u64,
+    /// Files in failed/, each with its reason.
+    pub failed: u64,
     /// Files in done/ that are old enough, but that no receipt names: they stay.
     pub unknown: u64,
 }
@@ -86,7 +90,8 @@ pub fn rows(
     Ok(all)
 }
 
-/// Removes report dumps and files in done/ that are older than asked.
+/// Removes report dumps and files in done/ that are older than asked, and files in failed/ that are
+/// older or more than asked.
 ///
 /// # Errors
 /// When the store cannot answer, or a folder cannot be listed or written.
@@ -101,6 +106,7 @@ pub fn files(
     if let Some(days) = asked.reports_days {
         removed.reports = reports(spool.reports(), days_before(now_ms, days), pace)?;
     }
+    removed.failed = failed::failed(spool, asked, now_ms, pace)?;
     if let Some(days) = asked.done_days {
         done(snapshot, spool, days_before(now_ms, days), &mut removed, pace)?;
     }

@@ -11,6 +11,7 @@ use super::report::snapshot;
 use super::settle::pause;
 use super::{Exit, Failure, complain, results};
 use crate::clock::Clock;
+use crate::config;
 use crate::prune::{self, Removed};
 use crate::spool::Spool;
 use crate::store::Snapshot;
@@ -23,7 +24,14 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     // the files first: they are told by their receipts
     let state = snapshot(at)?;
     let summary = state.summary()?;
-    let removed = match retention.reports_days.is_some() || retention.done_days.is_some() {
+    let of_files = config::Retention {
+        reports_days: retention.reports_days,
+        done_days: retention.done_days,
+        failed_days: retention.failed_days,
+        failed_max_bytes: retention.failed_max_bytes,
+        ..config::Retention::default()
+    };
+    let removed = match of_files != config::Retention::default() {
         true => prune::files(&state, &Spool::at(&at.spool()?), &retention, now_ms, &mut go_on)?,
         false => Removed::default(),
     };
@@ -49,6 +57,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         ("presence", pruned.presence),
         ("done_files", removed.done),
         ("report_files", removed.reports),
+        ("failed_files", removed.failed),
     ];
     let mut out = results();
     if at.json {

@@ -127,7 +127,7 @@ fn the_example_names_the_true_range_of_every_number() {
         }
         ranges += 1;
     }
-    assert_eq!(ranges, 19);
+    assert_eq!(ranges, 21);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn all_keys_reach_their_fields() {
         [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\nignore = ['_SUCCESS', '*.md5']\n\
         [limits]\nmax_event_bytes = 65\nmax_file_bytes = 66\nmax_inflated_bytes = 0x43\n\
         [retention]\nwindows_days = 1\nlate_days = 2\nreceipts_days = 6\nreports_days = 4\n\
-        done_days = 5\n\
+        done_days = 5\nfailed_days = 7\nfailed_max_bytes = 8\n\
         [daemon]\nstop_grace_ms = 2\nbackoff_min_ms = 30\nbackoff_max_ms = 40\n\
         busy_timeout_ms = 5\nallow_network_fs = true\nlog = 'trace'\n";
     let expected = Config {
@@ -193,6 +193,8 @@ fn all_keys_reach_their_fields() {
             receipts_days: Some(6),
             reports_days: Some(4),
             done_days: Some(5),
+            failed_days: Some(7),
+            failed_max_bytes: Some(8),
         },
         limits: Limits { max_event_bytes: 65, max_file_bytes: Some(66), max_inflated_bytes: 67 },
         daemon: Daemon {

@@ -17,6 +17,12 @@ const INTERVAL: Duration = Duration::from_secs(3600);
 /// The same after one that was cut short because there was work, or that failed.
 const AFTER_CUT: Duration = Duration::from_secs(60);
 
+/// After how many refused files failed/ is looked at before its time.
+const MUCH_REFUSED: u64 = 1000;
+
+/// How often that happens at most: the whole folder is listed for it.
+const AFTER_MUCH: Duration = Duration::from_secs(1);
+
 /// When retention was last seen to.
 #[derive(Debug)]
 pub(super) struct Retain {
@@ -25,12 +31,16 @@ pub(super) struct Retain {
     walked_at_ms: Option<i64>,
     // what cannot act was named
     told: bool,
+    // how many files were refused by the last whole turn, and when that is looked at again
+    refused: u64,
+    not_before: Instant,
 }
 
 impl Retain {
     /// Due at the first pause.
     pub(super) fn new() -> Retain {
-        Retain { due: Instant::now(), walked_at_ms: None, told: false }
+        let now = Instant::now();
+        Retain { due: now, walked_at_ms: None, told: false, refused: 0, not_before: now }
     }
 
     /// Removes what is old, if it is time for that. `is_wanted` says whether somebody waits for
@@ -47,7 +57,12 @@ impl Retain {
             drain.shared.pass(Part::Retention);
             return;
         }
-        if Instant::now() < self.due {
+        let refused = drain.shared.state().failed;
+        let is_bounded = asked.failed_days.is_some() || asked.failed_max_bytes.is_some();
+        let is_much = is_bounded
+            && refused - self.refused >= MUCH_REFUSED
+            && Instant::now() >= self.not_before;
+        if Instant::now() < self.due && !is_much {
             return;
         }
         if !std::mem::replace(&mut self.told, true)
@@ -84,6 +99,10 @@ impl Retain {
             true => drop(drain.shared.pass(Part::Retention)),
             false => drain.shared.meet(Part::Retention, "retention", &faults.join("; ")),
         }
+        if !is_cut {
+            self.refused = refused;
+        }
+        self.not_before = Instant::now() + AFTER_MUCH;
         self.due = Instant::now() + if is_cut || !is_well { AFTER_CUT } else { INTERVAL };
     }
 }
@@ -100,10 +119,11 @@ fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>, faults: &mut Vec<Strin
         }
     };
     match prune::files(&snapshot, &drain.spool, &drain.config.retention, now_ms, pace) {
-        Ok(removed) if removed.done + removed.reports > 0 => log::info!(
-            "retention: removed from done/: {} file(s), from reports/: {}",
+        Ok(removed) if removed.done + removed.reports + removed.failed > 0 => log::info!(
+            "retention: removed from done/: {} file(s), from reports/: {}, from failed/: {}",
             removed.done,
-            removed.reports
+            removed.reports,
+            removed.failed
         ),
         Ok(_) => {}
         Err(error) => faults.push(error.to_string()),

@@ -61,6 +61,8 @@ const TEN_DAYS: config::Retention = config::Retention {
     receipts_days: None,
     reports_days: Some(10),
     done_days: Some(10),
+    failed_days: None,
+    failed_max_bytes: None,
 };
 
 #[test]
@@ -127,4 +129,43 @@ fn work_that_waits_ends_the_turn() {
     let removed = files(&place.store.snapshot(), &place.spool, &TEN_DAYS, later_ms, &mut stop);
     assert_eq!(removed.unwrap().done, 1);
     assert_eq!(place.names(place.spool.done()), ["1.json", "2.json"]);
+}
+
+/// Has failed for sizes that were believed: a sparse file that says it has 4 TiB takes nothing.
+#[test]
+fn case_123_the_oldest_refused_files_go_with_their_reasons_until_the_rest_is_small_enough() {
+    let place = place();
+    let failed = place.spool.failed().to_owned();
+    fs::create_dir(failed.join("gw")).unwrap();
+    let put = |name: &str| {
+        fs::write(failed.join(name), "x".repeat(5000)).unwrap();
+        fs::write(failed.join(format!("{name}.error.json")), "{}").unwrap();
+        // the order is that of the changes, whatever the names
+        let at = || fs::symlink_metadata(failed.join(name)).unwrap();
+        (at().ctime(), at().ctime_nsec())
+    };
+    let mut last = (0, 0);
+    for name in ["z", "gw/y", "x", "w"] {
+        let mut at = put(name);
+        while at == last {
+            at = put(name);
+        }
+        last = at;
+    }
+    let sparse = fs::File::create(failed.join("sparse")).unwrap();
+    sparse.set_len(1 << 42).unwrap();
+    let now_ms = Clock::System.now_ms();
+    let of = |name: &str| fs::symlink_metadata(failed.join(name)).unwrap().blocks() * 512;
+    let pair = of("w") + of("w.error.json");
+    let off = config::Retention::default();
+    assert_eq!(place.files(off, now_ms + 1000 * DAY_MS).failed, 0, "off by default");
+    let most = config::Retention { failed_max_bytes: Some(2 * pair), ..off };
+    assert_eq!(place.files(most, now_ms).failed, 2);
+    let left = ["gw", "sparse", "w", "w.error.json", "x", "x.error.json"];
+    assert_eq!(place.names(&failed), left);
+    assert!(place.names(&failed.join("gw")).is_empty());
+    let days = config::Retention { failed_days: Some(10), ..off };
+    assert_eq!(place.files(days, now_ms + 9 * DAY_MS).failed, 0);
+    assert_eq!(place.files(days, now_ms + 11 * DAY_MS).failed, 3);
+    assert_eq!(place.names(&failed), ["gw"]);
 }

@@ -8,7 +8,9 @@
 pub mod accepted;
 pub mod advice;
 mod asked;
+pub mod blame;
 pub mod draft;
+mod durable;
 mod folder;
 mod inbox;
 pub mod late_writes;

@@ -4,11 +4,9 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, Read};
-use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use super::advice;
@@ -18,6 +16,8 @@ use super::name::shown_path;
 use super::ready::{Opened, is_not_that_folder};
 use super::{Entry, Spool, name, remove, scan};
 use crate::refusal::Code;
+
+pub use super::durable::sync_folders;
 
 /// What stands behind the name of a refused file in the name of its reason.
 pub const REASON_SUFFIX: &str = ".error.json";
@@ -153,6 +153,16 @@ pub fn list_failed(spool: &Spool) -> io::Result<Vec<Failed>> {
     Ok(failed)
 }
 
+/// Removes a refused file, then its reason. What is not there any more is fine.
+///
+/// # Errors
+/// When the folder cannot be opened or written to.
+pub fn remove_failed(spool: &Spool, failed: &Failed) -> io::Result<()> {
+    let held = folder::open_source(spool.failed(), failed.entry.folder.as_deref())?;
+    remove(&held, &failed.entry.name)?;
+    if failed.reason.is_some() { remove(&held, &reason_name(&failed.entry.name)) } else { Ok(()) }
+}
+
 /// What stands in the reason of a refused file: JSON, where nobody else wrote it.
 ///
 /// # Errors
@@ -207,35 +217,6 @@ fn list_failed_in(
         });
     }
     Ok(folders)
-}
-
-/// Makes the moves since the last call durable; called once at the end of a drain. A power cut
-/// before it leaves files in the inbox, where they are taken again and change nothing.
-///
-/// A folder whose sync failed is synced again at the next call, and that one may say that all is
-/// well, since the kernel tells of an error once. Nothing is built on it: what is moved was durable
-/// in the store before, and where a name is lost the file is found under the other.
-///
-/// # Errors
-/// When a folder cannot be synced, and which; what is left is done at the next call.
-pub fn sync_folders(spool: &Spool) -> Result<(), ShelveError> {
-    let take = || spool.touched.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut folders: Vec<_> = mem::take(&mut *take()).into_iter().collect();
-    // where names came before where they went: a file may stand in both places, never in none
-    folders.sort_by_key(|(base, _)| base == spool.inbox());
-    let mut folders = folders.into_iter();
-    while let Some((base, source)) = folders.next() {
-        match folder::open_source(&base, source.as_deref()).and_then(folder::sync) {
-            // it went away, or something took its name: no link is followed, no pipe waited for
-            Err(error) if !is_not_that_folder(&error) => {
-                let path = source.as_ref().map_or(base.clone(), |source| base.join(source));
-                take().extend(folders.chain([(base, source)]));
-                return Err(ShelveError::Io(path, error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Why a file was not moved.
