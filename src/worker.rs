@@ -4,21 +4,21 @@ mod ahead;
 mod class;
 mod group;
 mod reader_thread;
+mod rest_time;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-
-use rustix::fs::Access;
 
 use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
 use crate::spool::advice;
+use crate::spool::blame::{self, Blame};
 use crate::spool::late_writes::Moved;
 use crate::spool::ready::{self, OpenError, Opened, Seen};
 use crate::spool::shelve::ShelveError;
@@ -29,14 +29,19 @@ pub use ahead::{Ahead, Waiting};
 use class::Doing;
 pub use class::{Reach, Trouble};
 pub use group::Pace;
-use group::Taken;
+use group::{GROUP_FILES, Taken};
 use reader_thread::ReaderThread;
+use rest_time::RestTime;
 
 /// How often a commit of unknown fate is asked after before that is left for later.
 const ASK_AGAIN: u32 = 3;
 
 /// How often it is logged that this is done.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// What to do about a folder out of which nothing can be moved.
+const NOT_OURS_TO_MOVE: &str = "its folder keeps us from moving what others put there (owner, mode, \
+                                sticky bit): have folders of sources made by the user that runs \
+                                windowflow, with mode 3730";
 
 /// What became of a file.
 #[derive(Debug)]
@@ -71,6 +76,8 @@ pub struct Worker {
     reader: Option<ReaderThread>,
     // the hashes of files whose timestamps in seconds are taken as they stand
     accepted_seconds: Arc<HashSet<String>>,
+    // shared by all that is read ahead
+    rests: Arc<Mutex<RestTime>>,
 }
 
 /// What is known of a file whose last step failed, so that no step is done twice.
@@ -110,6 +117,7 @@ impl Worker {
             trying,
             reader,
             accepted_seconds: Arc::default(),
+            rests: Arc::new(Mutex::new(RestTime::new())),
         }
     }
 
@@ -129,6 +137,16 @@ impl Worker {
     /// The store, for what is not a file.
     pub fn store(&mut self) -> &mut dyn Store {
         self.store.as_mut()
+    }
+
+    /// Forgets what is known of files that went away unfinished: all but these.
+    pub fn keep_unfinished(&mut self, is_there: impl Fn(&Entry) -> bool) {
+        self.unfinished.retain(|entry, _| is_there(entry));
+    }
+
+    /// Whether there are files whose last step failed.
+    pub fn has_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
     }
 
     /// Changes the bounds for the files to come.
@@ -162,27 +180,34 @@ impl Worker {
         };
         let inbox = self.spool.inbox().to_owned();
         let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
-        let besides = (trying, waiting);
+        let besides = (trying, waiting, Arc::clone(&self.rests));
         let store = self.store.as_ref();
         let ahead = Ahead::start(&thread, inbox, entries.into(), limits, store, besides);
         self.reader = Some(thread);
         Ok(ahead)
     }
 
-    /// Moves a link into failed/: links are never followed.
-    pub fn refuse_link(&mut self, entry: &Entry, pace: &mut dyn Pace) -> Vec<(Entry, Verdict)> {
-        if pace.begin(entry).is_break() {
-            return Vec::new();
+    /// Moves links into failed/, as many as make a group: links are never followed.
+    pub fn refuse_links(
+        &mut self,
+        entries: &[&Entry],
+        pace: &mut dyn Pace,
+    ) -> Vec<(Entry, Verdict)> {
+        let mut group = Vec::new();
+        for &entry in entries.iter().take(GROUP_FILES) {
+            if pace.begin(entry).is_break() {
+                break;
+            }
+            let refusal = Refusal::new(
+                Code::NotARegularFile,
+                format!("inbox/{entry} is a symbolic link, and links are never followed"),
+                "drop the file itself: copy it under a name that begins with a dot, then rename \
+                 it; or link it in with ln, without -s",
+            );
+            let so_far = self.record(never_opened(entry, refusal));
+            group.push(Taken { entry: entry.clone(), opened: None, delivery: None, so_far });
         }
-        let refusal = Refusal::new(
-            Code::NotARegularFile,
-            format!("inbox/{entry} is a symbolic link, and links are never followed"),
-            "drop the file itself: copy it under a name that begins with a dot, then rename it; or \
-             link it in with ln, without -s",
-        );
-        let so_far = self.record(never_opened(entry, refusal));
-        let taken = Taken { entry: entry.clone(), opened: None, delivery: None, so_far };
-        self.end(vec![taken], pace)
+        self.end(group, pace)
     }
 
     /// Moves a file into failed/ of which so many processes died, without reading it.
@@ -237,21 +262,22 @@ impl Worker {
         ends_early && age.is_ok_and(|age| age < self.settle)
     }
 
-    /// A file that could not be moved. Where the folder of its source is at fault, files of other
-    /// sources are not held up.
-    fn unmovable(&self, entry: &Entry, what: &str, error: &ShelveError) -> Verdict {
+    /// A file that could not be moved to `base`. Only what is to blame is held up: the file, its
+    /// folder, or all files.
+    fn unmovable(&self, entry: &Entry, base: &Path, what: &str, error: &ShelveError) -> Verdict {
         let ShelveError::Io(path, error) = error else {
             return Verdict::Trouble(Trouble::passing("unmovable", format!("{what}: {error}")));
         };
         let trouble = Trouble::with_spool("not moved", what, path, error);
-        let folder = entry.folder.as_ref().map(|folder| self.spool.inbox().join(folder));
-        let rights = Access::WRITE_OK | Access::EXEC_OK;
-        let may_not = |folder: PathBuf| rustix::fs::access(folder, rights).is_err();
-        // it was closed when it was tried, whatever it is by now
-        let is_to_blame = |folder: PathBuf| folder == *path || may_not(folder);
-        Verdict::Trouble(match folder.is_some_and(is_to_blame) {
-            true => trouble.of_source(),
-            false => trouble,
+        Verdict::Trouble(match blame::of_move(&self.spool, base, entry) {
+            Blame::Spool => trouble,
+            // the error names the file, whose own rights do not matter
+            Blame::Folder if *path == entry.path_in(self.spool.inbox()) => {
+                let text = format!("{what}: {error}; {NOT_OURS_TO_MOVE}");
+                Trouble { reach: Reach::Folder, text, ..trouble }
+            }
+            Blame::Folder => Trouble { reach: Reach::Folder, ..trouble },
+            Blame::File => Trouble { reach: Reach::File, ..trouble },
         })
     }
 

@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 
 use super::args::{Retry, Where};
 use super::{Exit, Failure, complain, owner, results};
+use crate::daemon::state::State;
 use crate::refusal::Code;
 use crate::report;
 use crate::spool::name::{shown, shown_path};
 use crate::spool::shelve::{self, Failed};
-use crate::spool::{Spool, accepted};
+use crate::spool::{Spool, accepted, lock};
 
 /// How many files of one code are shown to a person.
 const MOST_FILES: usize = 20;
@@ -55,6 +56,19 @@ pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
     }
     if by_code.is_empty() && !at.json {
         writeln!(out, "nothing has failed")?;
+    }
+    let peek = lock::peek(spool.root()).unwrap_or_default();
+    let state = peek.state.filter(|_| peek.held);
+    let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
+    if let Some(state) = state.filter(|state| state.resting > 0) {
+        if at.json {
+            writeln!(out, "{}", json!({"resting": state.resting_json()}))?;
+        } else {
+            writeln!(out, "resting in inbox/, tried again later: {} file(s)", state.resting)?;
+            for line in state.resting_lines() {
+                writeln!(out, "  {line}")?;
+            }
+        }
     }
     out.flush()?;
     Ok(Exit::Done)

@@ -6,8 +6,11 @@ use super::args::{Filters, Late, Report, Sources, Where};
 use super::{Exit, Failure, asked_by, results};
 use crate::act::{self, Asked};
 use crate::clock::Clock;
+use crate::daemon::state::State as DaemonState;
 use crate::engine::Presence;
 use crate::report::{self, Error, Filter, Format, State};
+use crate::spool::lock;
+use crate::spool::name::shown_path;
 use crate::store::Span;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
 
@@ -16,9 +19,20 @@ pub(super) fn run(at: &Where, command: &Report) -> Result<Exit, Failure> {
     filter.state = command.state.as_deref().and_then(State::from_name);
     let format = format(at, command.format.as_deref());
     let mut out = results();
-    report::write(&snapshot(at)?, format, &filter, Clock::System.now_ms(), &mut out)?;
+    let state = running(at);
+    let resting = state.as_ref().and_then(DaemonState::resting_json);
+    let moment = (Clock::System.now_ms(), resting.as_ref());
+    report::write_with_resting(&snapshot(at)?, format, &filter, moment, &mut out)?;
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// What the daemon says of itself that runs on the spool of this store; none when none does.
+fn running(at: &Where) -> Option<DaemonState> {
+    let peek = lock::peek(&at.spool().ok()?).ok()?;
+    let state: DaemonState = serde_json::from_slice(&peek.state.filter(|_| peek.held)?).ok()?;
+    let is_of_it = at.db().is_ok_and(|db| state.db == shown_path(&db));
+    is_of_it.then_some(state)
 }
 
 pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {

@@ -277,6 +277,9 @@ impl Status {
                          {file}, open for {open_s} s (since {since})"
                     )?;
                 }
+                for line in state.resting_lines() {
+                    writeln!(out, "resting     {line}")?;
+                }
                 if state.loose > 0 {
                     let loose = state.loose;
                     writeln!(out, "rights      {loose} folder(s) others can change: see the log")?;

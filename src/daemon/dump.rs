@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::state::Shared;
 use crate::clock::Clock;
 use crate::report::{self, Filter, Format};
 use crate::store::sqlite::{Options, SqliteStore};
@@ -15,6 +17,7 @@ pub(super) struct Dumper {
     pub(super) db: PathBuf,
     pub(super) options: Options,
     pub(super) reports: PathBuf,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Dumper {
@@ -34,7 +37,10 @@ impl Dumper {
         let mut out = BufWriter::new(File::create_new(&unfinished).map_err(cannot)?);
         let snapshot = SqliteStore::snapshot(&self.db, self.options.clone())
             .map_err(|error| error.to_string())?;
-        report::write(&snapshot, Format::Json, &Filter::default(), now_ms, &mut out).map_err(
+        let resting = self.shared.state().resting_json();
+        let moment = (now_ms, resting.as_ref());
+        let filter = Filter::default();
+        report::write_with_resting(&snapshot, Format::Json, &filter, moment, &mut out).map_err(
             |error| match error {
                 report::Error::Store(error) => error.to_string(),
                 report::Error::Write(error) => cannot(error),

@@ -10,6 +10,7 @@ mod looks;
 mod lost_store;
 mod pinned;
 mod quiet;
+mod resting;
 mod retain;
 mod round;
 mod start;
@@ -188,6 +189,8 @@ fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &Shared) {
     let version = env!("CARGO_PKG_VERSION");
     let loose = spool::rights::loose(spool, &job.db);
     loose.iter().for_each(|folder| log::warn!("{folder}"));
+    let tightened = spool::rights::tighten(spool, &job.db);
+    tightened.iter().for_each(|file| log::warn!("{file}"));
     *shared.state() = State {
         pid: std::process::id(),
         version: version.to_owned(),
@@ -214,6 +217,7 @@ fn start_dumper(
         db: job.db.clone(),
         options: job.options.clone(),
         reports: spool.reports().to_owned(),
+        shared: Arc::clone(shared),
     };
     let (ask, asked) = bounded::<()>(1);
     let (shared, backoff) = (Arc::clone(shared), Backoff::new(&job.config));

@@ -4,7 +4,7 @@ mod late_writes;
 mod presence;
 mod take;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, select};
@@ -15,9 +15,9 @@ use super::faults::Part;
 use super::hearing::Hearing;
 use super::looks::Looks;
 use super::quiet::{Quiet, Spent};
+use super::resting::{MOST_SHOWN, Resting};
 use super::retain::Retain;
 use super::state::OpenFile;
-use crate::spool::Entry;
 use crate::spool::accepted::Accepted;
 use crate::spool::late_writes::LateWrites;
 use crate::spool::name::shown_path;
@@ -47,7 +47,9 @@ pub(super) struct Round {
     // the inbox could not be listed at the last try
     blind: bool,
     backoff: Backoff,
-    resting: HashMap<Entry, Backoff>,
+    resting: Resting,
+    // a folder began to rest: what else was going to be taken of it waits, too
+    rested: bool,
     known_odd: HashSet<Odd>,
     stuck: Option<Trouble>,
     // files wait until this process has lived for a while
@@ -62,9 +64,7 @@ pub(super) struct Round {
     next_idle: Option<Duration>,
     // the last try ended with what looks like damage
     suspected: bool,
-    // folders and files in the inbox that cannot be looked at
-    unreadable: usize,
-    // what is wrong with the first of them
+    // what is wrong with the first of the folders and files that cannot be looked at
     unreadable_why: Option<String>,
     // when the watch ended, which is not started again at once
     unwatched_since: Option<Instant>,
@@ -96,7 +96,8 @@ impl Round {
             looks: Looks::default(),
             blind: false,
             backoff: Backoff::new(&drain.config),
-            resting: HashMap::new(),
+            resting: Resting::default(),
+            rested: false,
             known_odd: HashSet::new(),
             stuck: None,
             calming: false,
@@ -106,7 +107,6 @@ impl Round {
             looked: Instant::now(),
             next_idle: None,
             suspected: false,
-            unreadable: 0,
             unreadable_why: None,
             unwatched_since: None,
             undeclared: true,
@@ -298,6 +298,8 @@ impl Round {
         let now = Instant::now();
         let depth = self.depth(now);
         let was_asked = self.scanner.needs_whole();
+        self.resting.pass_over(now);
+        self.scanner.pass_over(self.resting.passed_over());
         let looked = self.scanner.look(&self.drain.spool, depth, now, SystemTime::now());
         self.looks.end(depth, Instant::now(), now.elapsed());
         let scan = match looked {
@@ -315,19 +317,7 @@ impl Round {
         if depth == Depth::Whole {
             self.listen(&scan, was_asked);
         }
-        let is_unreadable = |odd: &&Odd| odd.oddity.is_fault();
-        for odd in scan.odd.iter().filter(|odd| !is_unreadable(odd)) {
-            if self.known_odd.insert(odd.clone()) {
-                log::warn!("{odd}");
-            }
-        }
-        self.unreadable = scan.odd.iter().filter(is_unreadable).count();
-        self.unreadable_why = scan.odd.iter().find(is_unreadable).map(Odd::to_string);
-        if let Some(why) = &self.unreadable_why {
-            self.drain.shared.meet(Part::Files, "unreadable", why);
-        }
-        let here: HashSet<&Odd> = scan.odd.iter().collect();
-        self.known_odd.retain(|odd| here.contains(odd));
+        self.look_at_odd(&scan);
         let open = scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting).count();
         let mut state = self.drain.shared.state();
         let was_open = state.open_for_writing > 0;
@@ -335,14 +325,40 @@ impl Round {
         state.not_ready = scan.waiting.len() as u64;
         state.open_for_writing = open as u64;
         state.longest_open = scan.longest_open.as_ref().map(OpenFile::of);
-        state.odd = (scan.odd.len() - self.unreadable) as u64;
-        state.resting = (self.resting.len() + self.unreadable) as u64;
+        state.odd = scan.odd.iter().filter(|odd| !is_unreadable(odd)).count() as u64;
+        state.resting = self.resting.len() as u64;
         state.ignored = scan.ignored as u64;
         drop(state);
         if open > 0 || was_open {
             self.drain.changed();
         }
         Ok(scan)
+    }
+
+    /// Says of each thing that is left alone what it is, once; of many at once, of the first.
+    fn look_at_odd(&mut self, scan: &Scan) {
+        let (mut said, mut unsaid) = (0, 0);
+        for odd in scan.odd.iter().filter(|odd| !is_unreadable(odd)) {
+            if !self.known_odd.insert(odd.clone()) {
+                continue;
+            }
+            if said < MOST_SHOWN {
+                log::warn!("{odd}");
+                said += 1;
+            } else {
+                unsaid += 1;
+            }
+        }
+        if unsaid > 0 {
+            log::warn!("{unsaid} more things in the inbox are no files: left alone");
+        }
+        self.resting.look(scan);
+        self.unreadable_why = scan.odd.iter().find(|odd| is_unreadable(odd)).map(Odd::to_string);
+        if let Some(why) = &self.unreadable_why {
+            self.drain.shared.meet(Part::Files, "unreadable", why);
+        }
+        let here: HashSet<&Odd> = scan.odd.iter().collect();
+        self.known_odd.retain(|odd| here.contains(odd));
     }
 
     /// Whether a single run waits before it takes anything: files that were copied in a moment ago
@@ -434,7 +450,7 @@ impl Round {
             self.retain.turn(&self.drain, self.worker.store(), &|| !hints.is_empty());
         }
         let now = Instant::now();
-        let rest = self.resting.values().map(|rest| rest.left(now)).min();
+        let rest = self.resting.left(now);
         let calm = self.calming.then(|| self.drain.suspects.calm_in(now));
         let listing = self.next_listing(now).saturating_duration_since(now);
         let wait = [Some(listing), scan.look_again_in, rest, self.next_idle, calm]
@@ -491,4 +507,9 @@ impl Round {
             self.take_up_config();
         }
     }
+}
+
+/// Whether it is something that cannot be looked at, and is tried again at each scan.
+fn is_unreadable(odd: &Odd) -> bool {
+    odd.oddity.is_fault()
 }

@@ -7,12 +7,17 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::faults::{Faults, Part};
+use super::resting::MOST_SHOWN;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::spool::Entry;
 
-/// The longest text that is published, in bytes: the whole state has to fit into 4 KiB.
+/// The longest text that is published, in bytes: the whole state has to fit into the lock file.
 const MAX_TEXT_BYTES: usize = 900;
+
+/// The same of the name of what rests, and of the reason.
+const MAX_RESTED_BYTES: usize = 200;
+const MAX_WHY_BYTES: usize = 350;
 
 /// The same of each fault that is not the gravest, and how many of those are published.
 const MAX_ALSO_BYTES: usize = 250;
@@ -80,6 +85,20 @@ impl OpenFile {
     }
 }
 
+/// A file or folder of the inbox that is left alone for a while, because something stands in the
+/// way of it alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rested {
+    /// Its name below the inbox, as shown; that of a folder ends in a slash.
+    pub what: String,
+    /// Since when, in milliseconds since the epoch.
+    pub since_ms: i64,
+    /// Why, and what to do.
+    pub why: String,
+    /// How many files that concerns, as far as can be seen; at least 1.
+    pub files: u64,
+}
+
 /// The state of the daemon, as others can see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -122,8 +141,11 @@ pub struct State {
     pub odd: u64,
     /// How many names in the inbox say that they are not meant yet: left alone.
     pub ignored: u64,
-    /// How many files cannot be read at the moment, and are tried again later.
+    /// How many files cannot be read or moved at the moment, and are tried again later.
     pub resting: u64,
+    /// The first of them, with the reason: at most 20.
+    #[serde(default)]
+    pub rests: Vec<Rested>,
     /// How many folders others could change when it started; the log names them.
     #[serde(default)]
     pub loose: u64,
@@ -285,6 +307,33 @@ impl State {
         self.fault.is_some() || self.resting > 0
     }
 
+    /// What rests, for a report; none when nothing does.
+    pub fn resting_json(&self) -> Option<serde_json::Value> {
+        let resting = serde_json::json!({"files": self.resting, "listed": self.rests});
+        (self.resting > 0).then_some(resting)
+    }
+
+    /// What rests, a line each, for people; none when nothing does.
+    pub fn resting_lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        let mut listed = 0;
+        for rested in &self.rests {
+            let files = match rested.files {
+                1 => String::new(),
+                files => format!(" ({files} files)"),
+            };
+            let since = crate::report::utc(rested.since_ms);
+            let why = crate::report::visible(&rested.why);
+            lines.push(format!("{}{files}, since {since}: {why}", rested.what));
+            listed += rested.files;
+        }
+        let more = self.resting.saturating_sub(listed);
+        if more > 0 {
+            lines.push(format!("and {more} more"));
+        }
+        lines
+    }
+
     /// In one line, for systemd and for people.
     pub fn line(&self) -> String {
         let mut line = self.phase.name().to_owned();
@@ -328,6 +377,11 @@ impl State {
         }
         state.also.truncate(MAX_ALSO);
         state.also.iter_mut().for_each(|text| shorten(text, MAX_ALSO_BYTES));
+        state.rests.truncate(MOST_SHOWN);
+        for rested in &mut state.rests {
+            shorten(&mut rested.what, MAX_RESTED_BYTES);
+            shorten(&mut rested.why, MAX_WHY_BYTES);
+        }
         // strings and numbers only: there is nothing in it that cannot be written as JSON
         serde_json::to_vec(&state).unwrap_or_default()
     }
@@ -349,6 +403,8 @@ mod tests {
     #[test]
     fn the_longest_state_fits_into_the_lock_file() {
         let long = "\u{1}".repeat(5000);
+        let (what, why) = ("ж".repeat(4000), "é".repeat(4000));
+        let rested = Rested { what, since_ms: i64::MIN, why, files: u64::MAX };
         let state = State {
             db: "ж".repeat(4000),
             fault: Some(Fault { text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX }),
@@ -356,13 +412,15 @@ mod tests {
             also: vec!["é".repeat(4000); 5],
             used_db: Some("x".repeat(MAX_USED_DB_BYTES)),
             longest_open: Some(OpenFile { file: "é".repeat(4000), since_ms: i64::MIN }),
+            rests: vec![rested; 100],
+            resting: u64::MAX,
             ..State::default()
         };
         let published = state.published();
         assert!(published.len() <= STATE_MAX_BYTES, "{} bytes", published.len());
         let read: State = serde_json::from_slice(&published).unwrap();
         assert_eq!(read.fault.unwrap().tries, u64::MAX);
-        assert_eq!(read.also.len(), MAX_ALSO);
+        assert_eq!((read.also.len(), read.rests.len()), (MAX_ALSO, MOST_SHOWN));
     }
 
     #[test]

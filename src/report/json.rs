@@ -20,6 +20,7 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) fn report(
     view: &View<'_>,
     generated_at_ms: i64,
+    resting: Option<&serde_json::Value>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let summary = &view.summary;
@@ -41,6 +42,9 @@ pub(super) fn report(
         held: summary.held,
     };
     object("totals", &totals, out)?;
+    if let Some(resting) = resting {
+        write!(out, ",\n\"resting\":{resting}")?;
+    }
     let mut list = List::begin(",\n\"sources\":[", out)?;
     for source in &view.sources {
         list.push(&Source::of(source))?;

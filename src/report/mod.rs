@@ -135,11 +135,25 @@ pub fn write(
     generated_at_ms: i64,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    write_with_resting(snapshot, format, filter, (generated_at_ms, None), out)
+}
+
+/// The same with which files of the inbox rest, if any: as JSON, and in that form only.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_with_resting(
+    snapshot: &dyn Snapshot,
+    format: Format,
+    filter: &Filter,
+    (generated_at_ms, resting): (i64, Option<&serde_json::Value>),
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let view = View::of(snapshot, filter)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     match format {
         Format::Text => text::report(&view, generated_at_ms, &mut out)?,
-        Format::Json => json::report(&view, generated_at_ms, &mut out)?,
+        Format::Json => json::report(&view, generated_at_ms, resting, &mut out)?,
         Format::Csv => csv::windows(&view, &mut out)?,
     }
     Ok(out.flush()?)

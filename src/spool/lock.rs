@@ -21,8 +21,9 @@ pub const STATE_FILE: &str = ".windowflow.lock";
 /// The most bytes that can be published.
 pub const STATE_MAX_BYTES: usize = BLOCK_BYTES - SEAL_BYTES - 1;
 
-/// The size of that file, in bytes: one page, written in one step.
-const BLOCK_BYTES: usize = 4096;
+/// The size of that file, in bytes, written in one step. A reader that sees half of it sees that by
+/// the check sum.
+const BLOCK_BYTES: usize = 16384;
 
 /// How many bytes of white space at its end hold the check sum, one bit each.
 const SEAL_BYTES: usize = 32;

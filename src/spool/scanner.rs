@@ -158,11 +158,11 @@ impl Scanner {
     }
 
     /// Puts a file back in line that changed while it was read, or ended too early while it was
-    /// young: it is not ready again until it has been still for the whole settle time from now.
-    pub fn put_back(&mut self, entry: &Entry, now: Instant) {
+    /// young: it is not ready again until it has been still for so many whole settle times from now.
+    pub fn put_back(&mut self, entry: &Entry, settle_times: u32, now: Instant) {
         let folder = self.seen.get_mut(&entry.folder);
         if let Some(known) = folder.and_then(|folder| folder.files.get_mut(&entry.name)) {
-            let until = now + self.settle;
+            let until = now + self.settle.saturating_mul(settle_times);
             known.sight.hold(now, until);
             known.waits = Some((Why::StillChanging, until));
         }

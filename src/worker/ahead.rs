@@ -7,12 +7,13 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::panic;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, never};
 
+use super::rest_time::RestTime;
 use crate::decode::{Decoder, Digest, Fault, Limits};
 use crate::event::{Chunk, HashKey};
 use crate::ingest::Feed;
@@ -117,7 +118,7 @@ impl<'w> Ahead<'w> {
         entries: Arc<[Entry]>,
         limits: Limits,
         store: &dyn Store,
-        (trying, waiting): (Arc<Trying>, Waiting<'w>),
+        (trying, waiting, rests): (Arc<Trying>, Waiting<'w>, Arc<Mutex<RestTime>>),
     ) -> Ahead<'w> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
@@ -142,6 +143,7 @@ impl<'w> Ahead<'w> {
             parts: Vec::new(),
             trying: Arc::clone(&trying),
             read_parts: 0,
+            rests,
         };
         let to_read = Arc::clone(&entries);
         let running = Some(thread.run(move || {
@@ -281,6 +283,11 @@ impl Feed for Fed<'_, '_> {
             match self.ahead.receive(None) {
                 Some(Told::Part(part)) => self.ahead.give_back(part),
                 Some(Told::End(digest)) => return digest,
+                // whoever asked for this is told so by what is left out
+                None if self.ahead.gave_up => {
+                    let (sha256, bytes, whole) = (String::new(), 0, false);
+                    return Ok(Digest { sha256, bytes, whole });
+                }
                 Some(Told::File(_)) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
@@ -292,6 +299,10 @@ impl Drop for Fed<'_, '_> {
         self.ahead.wanted.nothing.store(self.ahead.seen, Ordering::Relaxed);
         self.exchange(Chunk::default());
     }
+}
+
+fn lock(rests: &Mutex<RestTime>) -> MutexGuard<'_, RestTime> {
+    rests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread's end.
@@ -314,6 +325,7 @@ struct Reader {
     trying: Arc<Trying>,
     // of the file that is being read
     read_parts: u32,
+    rests: Arc<Mutex<RestTime>>,
 }
 
 /// A file that was read to its end.
@@ -361,6 +373,7 @@ impl Reader {
             wanted.nothing.load(Ordering::Relaxed) <= number
         };
         let decoder = Decoder::sized(file.file(), self.limits.clone(), file.bytes());
+        let decoder = decoder.allowing_rest(lock(&self.rests).left(Instant::now()));
         let mut decoder = decoder.watched(Box::new(goes_on));
         let is_large = file.bytes() > AHEAD_BYTES as u64;
         if is_large {
@@ -370,7 +383,7 @@ impl Reader {
         let mut part = self.part(&mut decoder);
         if !is_large {
             if !matches!(part.read, Ok(true)) {
-                let digest = decoder.digest();
+                let digest = self.digest(decoder);
                 if has_company && matches!(part.read, Ok(false)) {
                     file.begin_sync();
                 }
@@ -394,7 +407,7 @@ impl Reader {
         self.tell_parts()?;
         let digest = match is_left(nothing) {
             true => Err(io::ErrorKind::Interrupted.into()),
-            false => decoder.digest().and_then(|digest| sync(&file, is_good).map(|()| digest)),
+            false => self.digest(decoder).and_then(|digest| sync(&file, is_good).map(|()| digest)),
         };
         Ok(self.tell.send(Told::End(digest))?)
     }
@@ -415,8 +428,20 @@ impl Reader {
         let mut chunk = spare
             .filter(|chunk| chunk.hash_key() == self.hash_key)
             .unwrap_or_else(|| Chunk::keyed(self.hash_key));
+        let begun = Instant::now();
         let read = decoder.read_chunk(&mut chunk);
+        if matches!(read, Err(Fault::Refused(_))) {
+            lock(&self.rests).spend(begun.elapsed());
+        }
         Part { chunk, read }
+    }
+
+    /// What the raw file was; of one that is refused the rest is read, as far as there is time.
+    fn digest<R: io::Read>(&self, decoder: Decoder<R>) -> io::Result<Digest> {
+        let begun = Instant::now();
+        let digest = decoder.digest();
+        lock(&self.rests).spend(begun.elapsed());
+        digest
     }
 
     fn has_many_parts(&self) -> bool {

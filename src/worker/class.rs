@@ -29,6 +29,8 @@ pub struct Trouble {
 pub enum Reach {
     /// It may pass, and stands in the way of this file only.
     File,
+    /// It may pass, and stands in the way of the files in the folder of this file's source.
+    Folder,
     /// It may pass, and stands in the way of all.
     Spool,
     /// It looks lasting, but what passes can look the same: worth one more try.
@@ -67,6 +69,8 @@ const fn row(errno: Errno, name: &'static str, of_file: Reach) -> Row {
     Row { errno, name, of_file: Whose::Ours(of_file), of_spool: Reach::Spool }
 }
 
+const LEASE: &str = "its writer holds a lease on it (F_SETLEASE), and it is taken when that ends";
+
 /// Every answer that means something of its own. A fault with one file leaves the others alone,
 /// unless what is missing is missing for all of them.
 #[rustfmt::skip]
@@ -84,13 +88,15 @@ const ERRNOS: &[Row] = &[
         of_spool: Reach::Spool,
     },
     row(Errno::NOSPC,       "ENOSPC",       Reach::Spool),
-    row(Errno::DQUOT,       "EDQUOT",       Reach::Spool),
+    // what a file may take is counted for its owner
+    row(Errno::DQUOT,       "EDQUOT",       Reach::File),
     row(Errno::ROFS,        "EROFS",        Reach::Spool),
     row(Errno::MFILE,       "EMFILE",       Reach::Spool),
     row(Errno::NFILE,       "ENFILE",       Reach::Spool),
     row(Errno::NOMEM,       "ENOMEM",       Reach::Spool),
     row(Errno::NOLCK,       "ENOLCK",       Reach::Spool),
-    row(Errno::AGAIN,       "EAGAIN",       Reach::Spool),
+    // somebody else holds a lease on it; with a thread, there is no room for one
+    row(Errno::AGAIN,       "EAGAIN",       Reach::File),
     row(Errno::IO,          "EIO",          Reach::File),
     row(Errno::UCLEAN,      "EUCLEAN",      Reach::File),
     row(Errno::BADMSG,      "EBADMSG",      Reach::File),
@@ -175,7 +181,12 @@ impl Trouble {
             (Doing::File, Whose::TheFiles(_)) => Reach::File,
             (Doing::Spool, _) => row.of_spool,
         };
-        let text = format!("{what}: {}: {}", path.display(), advice::explain(path, error));
+        let text = match (doing, row.errno) {
+            (Doing::File, Errno::AGAIN) => {
+                format!("{what}: {}: {error}; {LEASE}", path.display())
+            }
+            _ => format!("{what}: {}: {}", path.display(), advice::explain(path, error)),
+        };
         Trouble { reach, exit: Exit::Again, kind: format!("{kind} {}", row.name), text }
     }
 
@@ -184,9 +195,9 @@ impl Trouble {
         matches!(self.reach, Reach::Suspect | Reach::Lasting)
     }
 
-    /// The same in the way of this file only, since the rights of its source's folder are.
-    pub(super) fn of_source(self) -> Trouble {
-        Trouble { reach: Reach::File, ..self }
+    /// Whether the files of other producers are not concerned: they go on.
+    pub fn is_of_one(&self) -> bool {
+        matches!(self.reach, Reach::File | Reach::Folder)
     }
 }
 
@@ -206,13 +217,13 @@ mod tests {
             ("EACCES", refused, "the right to read, write and search"),
             ("EPERM", refused, "the right to read, write and search"),
             ("ENOSPC", ours(Spool), "it goes on by itself"),
-            ("EDQUOT", ours(Spool), "raise the quota"),
+            ("EDQUOT", ours(File), "raise the quota"),
             ("EROFS", ours(Spool), "ReadWritePaths="),
             ("EMFILE", ours(Spool), "LimitNOFILE="),
             ("ENFILE", ours(Spool), "fs.file-max"),
             ("ENOMEM", ours(Spool), "MemoryMax="),
             ("ENOLCK", ours(Spool), "no more locks"),
-            ("EAGAIN", ours(Spool), "TasksMax="),
+            ("EAGAIN", ours(File), "TasksMax="),
             ("EIO", ours(File), "kernel's log"),
             ("EUCLEAN", ours(File), "fsck"),
             ("EBADMSG", ours(File), "fsck"),
@@ -241,6 +252,9 @@ mod tests {
                 "{text}"
             );
         }
+        let leased = io::Error::from(Errno::AGAIN);
+        let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &leased);
+        assert!(trouble.text.ends_with(LEASE) && trouble.reach == File, "{}", trouble.text);
         let odd = io::Error::from(Errno::RANGE);
         assert_eq!(whose(&odd), ours(File));
         let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &odd);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::ahead::{Ahead, Fed, Upcoming};
 use super::class::{self, Whose};
-use super::{ASK_AGAIN, Fate, Reach, Trouble, Unfinished, Verdict, Watched, Worker, reason};
+use super::{ASK_AGAIN, Fate, Trouble, Unfinished, Verdict, Watched, Worker, reason};
 use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step};
 use crate::spool::Entry;
@@ -21,7 +21,7 @@ use crate::store::{self, Committed, Delivery};
 
 /// What bounds a group: its files, their bytes, and the time since it began. What is in and not
 /// durable can be seen in reports already, so that should not last.
-const GROUP_FILES: usize = draft::DRAFTS;
+pub(super) const GROUP_FILES: usize = draft::DRAFTS;
 const GROUP_BYTES: u64 = 32 << 20;
 const GROUP_TIME: Duration = Duration::from_millis(100);
 
@@ -46,7 +46,7 @@ impl Taken {
     /// Whether no other file is to be taken before this is looked at.
     fn ends_the_group(&self) -> bool {
         match &self.so_far {
-            Err(Verdict::Trouble(trouble)) => trouble.reach != Reach::File,
+            Err(Verdict::Trouble(trouble)) => !trouble.is_of_one(),
             Err(Verdict::Stopped) => true,
             _ => false,
         }
@@ -200,7 +200,11 @@ impl Worker {
             Ok(Ended::Refused(refused)) if self.is_incomplete(opened, &refused) => {
                 Err(Verdict::NotYet)
             }
-            Ok(Ended::Refused(refused)) => self.record(refused),
+            Ok(Ended::Refused(mut refused)) => {
+                // where the rest was not read for its hash
+                refused.bytes.get_or_insert(opened.bytes());
+                self.record(refused)
+            }
             Ok(Ended::Changed) => Err(Verdict::NotYet),
             Ok(Ended::Stopped) => Err(Verdict::Stopped),
             Err(ingest::Error::Read(error)) => Err(self.unreadable(entry, &error)),
@@ -283,7 +287,7 @@ impl Worker {
                 _ => continue,
             };
             match again {
-                Err(Verdict::Trouble(trouble)) if trouble.reach != Reach::File => {
+                Err(Verdict::Trouble(trouble)) if !trouble.is_of_one() => {
                     return Err(trouble);
                 }
                 again => taken.so_far = again,
@@ -336,7 +340,7 @@ impl Worker {
                 let what =
                     format!("inbox/{entry} is in, as batch {}, but not moved", committed.batch);
                 self.keep(entry, opened, delivery, Fate::Committed(committed));
-                self.unmovable(entry, &what, &error)
+                self.unmovable(entry, self.spool.done(), &what, &error)
             }
         }
     }
@@ -360,7 +364,7 @@ impl Worker {
                 if let Some((opened, delivery)) = delivered {
                     self.keep(entry, opened, delivery, Fate::Refused(refused));
                 }
-                self.unmovable(entry, &what, &error)
+                self.unmovable(entry, self.spool.failed(), &what, &error)
             }
         }
     }

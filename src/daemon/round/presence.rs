@@ -41,7 +41,8 @@ impl Round {
             .and_then(|snapshot| snapshot.sources())
             .map_err(|error| Trouble::from(&error))?;
         let waiting = scan.ready.iter().chain(scan.waiting.iter().map(|(entry, _)| entry));
-        let waiting: HashSet<&str> = waiting.map(Entry::source).collect();
+        let passed_over = self.resting.passed_over();
+        let waiting: HashSet<&str> = waiting.map(Entry::source).chain(passed_over).collect();
         let turn = self.quiet.look(&rows, &waiting, spent, timeout);
         self.next_idle = turn.next;
         if !turn.back.is_empty() {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Round;
-use crate::daemon::backoff::Backoff;
 use crate::daemon::drain::Drain;
 use crate::daemon::faults::Part;
 use crate::daemon::state::Phase;
@@ -51,33 +50,31 @@ impl Pace for Hand<'_> {
 impl Round {
     /// Takes what is ready, in order; how many files left the inbox.
     pub(super) fn take_all(&mut self, scan: &Scan) -> Result<usize, Trouble> {
-        let mut took = 0;
-        if !self.resting.is_empty() {
-            let here: HashSet<&Entry> = scan.ready.iter().collect();
-            self.resting.retain(|entry, _| here.contains(entry));
-        }
-        for entry in &scan.links {
-            let verdicts = self.worker.refuse_link(entry, &mut Hand { drain: &self.drain });
-            took += self.judge(verdicts)?;
-        }
         let now = Instant::now();
-        let rests =
-            |entry: &&Entry| self.resting.get(*entry).is_some_and(|rest| !rest.is_over(now));
-        let ready = scan.ready.iter().filter(|entry| !rests(entry));
-        let ready = ready.map(|entry| (entry, self.drain.suspects.turn(entry, now)));
+        let mut took = 0;
+        self.forget_gone(scan);
+        self.resting.keep_changed(scan);
+        self.rested = false;
+        let links: HashSet<&Entry> = scan.links.iter().collect();
+        let due = self.resting.due(scan.ready.iter().chain(&scan.links), now);
+        let (links, ready): (Vec<&Entry>, Vec<&Entry>) =
+            due.into_iter().partition(|entry| links.contains(entry));
+        let ready = ready.into_iter().map(|entry| (entry, self.drain.suspects.turn(entry, now)));
         let is_last = |turn: &Turn| !matches!(turn, Turn::Now | Turn::Alone);
         let (last, ready): (Vec<_>, Vec<_>) = ready.partition(|(_, turn)| is_last(turn));
         took += self.take_in_order(&ready)?;
         if !self.must_look || !self.is_stale() {
+            took += self.refuse_links(links)?;
             took += self.take_last(&last)?;
         }
         // nothing to do unless something was moved, now or before a sync that failed
         shelve::sync_folders(&self.drain.spool).map_err(unsynced)?;
-        let resting = self.resting.len() + self.unreadable;
+        let (resting, rests) = (self.resting.len(), self.resting.shown());
         let mut state = self.drain.shared.state();
         state.file = None;
         state.phase = if resting > 0 { Phase::BackingOff } else { Phase::Idle };
         state.resting = resting as u64;
+        state.rests = rests;
         drop(state);
         if resting == 0 {
             self.drain.shared.pass(Part::Files);
@@ -86,19 +83,55 @@ impl Round {
         Ok(took)
     }
 
+    /// What is known of files that went away is not needed any more.
+    fn forget_gone(&mut self, scan: &Scan) {
+        if !self.worker.has_unfinished() {
+            return;
+        }
+        let waiting = scan.waiting.iter().map(|(entry, _)| entry);
+        let here: HashSet<&Entry> = scan.ready.iter().chain(&scan.links).chain(waiting).collect();
+        let resting = &self.resting;
+        self.worker.keep_unfinished(|entry| here.contains(entry) || resting.hides(entry));
+    }
+
+    /// Moves links to failed/; how many left the inbox.
+    fn refuse_links(&mut self, mut links: Vec<&Entry>) -> Result<usize, Trouble> {
+        let mut took = 0;
+        while !links.is_empty() && !self.drain.shared.stopping() {
+            let verdicts = self.worker.refuse_links(&links, &mut Hand { drain: &self.drain });
+            let taken = verdicts.len();
+            took += self.judge(verdicts)?;
+            links.drain(..taken);
+            self.leave_out_rested(&mut links);
+            if taken == 0 {
+                break;
+            }
+        }
+        Ok(took)
+    }
+
+    /// Leaves out what is not to be touched any more since a folder began to rest.
+    fn leave_out_rested(&mut self, left: &mut Vec<&Entry>) {
+        if std::mem::take(&mut self.rested) {
+            let now = Instant::now();
+            left.retain(|entry| !self.resting.holds(entry, now));
+        }
+    }
+
     /// Takes files in their order, until it is time to look afresh at what is ready; how many left
     /// the inbox. One that a process died of is taken alone, so that the next death is of no other.
     fn take_in_order(&mut self, ready: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
         let mut took = 0;
         for run in ready.chunk_by(|one, next| (one.1, next.1) == (Turn::Now, Turn::Now)) {
-            let run: Vec<&Entry> = run.iter().map(|(entry, _)| *entry).collect();
-            let mut from = 0;
-            while from < run.len() {
+            let mut run: Vec<&Entry> = run.iter().map(|(entry, _)| *entry).collect();
+            while !run.is_empty() {
                 if self.drain.shared.stopping() {
                     return Ok(took);
                 }
-                let (taken, left) = self.take_some(&run[from..])?;
-                (from, took) = (from + taken, took + left);
+                let (taken, left) = self.take_some(&run)?;
+                took += left;
+                run.drain(..taken);
+                self.leave_out_rested(&mut run);
                 if taken == 0 {
                     return Ok(took);
                 }
@@ -132,8 +165,9 @@ impl Round {
         Ok(took)
     }
 
-    /// Takes these files until there is another configuration for the rest, or it is time to look
-    /// afresh; how many of them were taken, and how many left the inbox.
+    /// Takes these files until there is another configuration for the rest, a folder of one of them
+    /// begins to rest, or it is time to look afresh; how many of them were taken, and how many left
+    /// the inbox.
     fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Trouble> {
         let shared = Arc::clone(&self.drain.shared);
         let waiting = move || {
@@ -148,7 +182,7 @@ impl Round {
             let verdicts = self.worker.take_group(&mut ahead, &mut hand);
             let is_over = verdicts.is_empty();
             left += self.judge(verdicts)?;
-            if is_over || self.obey() || self.is_stale() {
+            if is_over || self.rested || self.obey() || self.is_stale() {
                 return Ok((ahead.taken(), left));
             }
         }
@@ -175,7 +209,8 @@ impl Round {
         }
         if !matches!(verdict, Verdict::Trouble(_)) {
             self.suspected = false;
-            self.resting.remove(entry);
+            let is_moved = matches!(verdict, Verdict::Done(..) | Verdict::Failed(..));
+            self.resting.pass(entry, is_moved);
             self.backoff.reset();
             self.drain.clear();
         }
@@ -213,7 +248,8 @@ impl Round {
             Verdict::NotYet => {
                 drop(state);
                 log::debug!("{entry} is not complete yet: back in line");
-                self.scanner.put_back(entry, Instant::now());
+                let settle_times = self.resting.change(entry);
+                self.scanner.put_back(entry, settle_times, Instant::now());
                 self.must_look = true;
                 return Ok(0);
             }
@@ -235,7 +271,7 @@ impl Round {
                 log::info!("{entry} is undone: it stays in the inbox, for the next start");
                 return Ok(0);
             }
-            Verdict::Trouble(trouble) if trouble.reach == Reach::File => {
+            Verdict::Trouble(trouble) if trouble.is_of_one() => {
                 drop(state);
                 self.rest(entry, trouble);
                 return Ok(0);
@@ -245,11 +281,10 @@ impl Round {
         Ok(1)
     }
 
-    /// A fault that stands in the way of one file only: the others go on.
+    /// A fault that stands in the way of one file or folder only: the others go on at once.
     fn rest(&mut self, entry: &Entry, trouble: Trouble) {
-        let config = &self.drain.config;
-        let rest = self.resting.entry(entry.clone()).or_insert_with(|| Backoff::new(config));
-        rest.next();
+        self.resting.meet(entry, &trouble, &self.drain.config);
+        self.rested |= trouble.reach == Reach::Folder;
         log::debug!("{}; trying again later", trouble.text);
         let more = match self.resting.len() - 1 {
             0 => String::new(),

@@ -62,7 +62,8 @@ fn a_state_must_fit() {
     assert_eq!(peek(dir.path()).unwrap().state, Some(longest.clone()));
     let error = lock.publish(&[longest, b" ".to_vec()].concat()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert_eq!(std::fs::metadata(dir.path().join(STATE_FILE)).unwrap().len(), 4096);
+    let bytes = std::fs::metadata(dir.path().join(STATE_FILE)).unwrap().len();
+    assert_eq!(bytes, BLOCK_BYTES as u64);
 }
 
 #[test]

@@ -164,8 +164,8 @@ fn what_is_put_back_waits_anew_even_if_it_came_whole() {
     let entry = Entry::new(None, "a");
     let scan = scanner.scan(&spool, now, wall).unwrap();
     assert_eq!(scan.ready, std::slice::from_ref(&entry));
-    scanner.put_back(&entry, now);
-    scanner.put_back(&Entry::new(Some("no"), "such"), now);
+    scanner.put_back(&entry, 1, now);
+    scanner.put_back(&Entry::new(Some("no"), "such"), 1, now);
     let scan = scanner.scan(&spool, now + SETTLE - ms(1), wall + SETTLE - ms(1)).unwrap();
     assert_eq!(scan.waiting, [(entry.clone(), Why::StillChanging)]);
     assert_eq!(scan.look_again_in, Some(LEAST_WAIT));

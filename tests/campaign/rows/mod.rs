@@ -11,6 +11,7 @@ mod error_once;
 mod event_time;
 mod full_disk;
 mod histories;
+mod hostile_producer;
 mod kill_anytime;
 mod kill_at_call;
 mod leaks;
@@ -56,6 +57,7 @@ pub const ROWS: &[&Row] = &[
     &two_daemons::ROW,
     &clock_steps::ROW,
     &surroundings::ROW,
+    &hostile_producer::ROW,
     &soak::ROW,
 ];
 

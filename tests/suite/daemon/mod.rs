@@ -15,6 +15,7 @@ mod kills;
 mod locks;
 mod looks;
 mod names;
+mod neighbours;
 mod overlay;
 mod quiet;
 mod rights;

@@ -57,7 +57,7 @@ fn case_148_what_waits_is_looked_at_again_by_name_when_its_time_has_come() {
     // the hint that it was closed
     scanner.changed(path);
     assert_eq!(shown(&look(&mut scanner, &spool, SETTLE + ms(2)).ready), ["a"]);
-    scanner.put_back(&entry, Instant::now() + SETTLE);
+    scanner.put_back(&entry, 1, Instant::now() + SETTLE);
     let scan = look(&mut scanner, &spool, SETTLE + ms(3));
     assert_eq!(scan.waiting, [(entry.clone(), Why::StillChanging)]);
     assert_eq!(shown(&look(&mut scanner, &spool, 3 * SETTLE).ready), ["a"]);
