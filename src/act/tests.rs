@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::clock::Clock;
-use crate::decode::Limits;
 use crate::engine::window::WindowId;
-use crate::ingest::{Ingest, Mode, Seconds, Unwatched};
+use crate::event::Place;
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
 use crate::store::{Snapshot, Span};
@@ -21,27 +20,43 @@ const ASKED: Asked<'_> = Asked { by: "a test", reason: None };
 fn with_kept(held: bool, events: u64) -> MemoryStore {
     let settings = Settings::new(1000, 0).unwrap().with_max_future_ms(Some(10)).unwrap();
     let mut store = MemoryStore::new(settings, Clock::Fixed(if held { 0 } else { NOW_MS }));
+    let own = |id: &str| id.to_owned();
     if !held {
-        put(&mut store, "[{\"id\":\"far\",\"key\":\"z\",\"timestamp_ms\":900000,\"value\":1}]");
+        put(&mut store, &[(own("far"), "z", 900_000, 1)]);
     }
     for batch in 0..events.div_ceil(5) {
-        let line = |n: u64| {
-            let (key, ms) = (["a", "b", "c"][n as usize % 3], 500 + n % 2 * 1000);
-            format!(r#"{{"id":"e{n}","key":"{key}","timestamp_ms":{ms},"value":{n}}}"#)
+        let one = |n: u64| {
+            let (key, ms) = (["a", "b", "c"][n as usize % 3], 500 + n as i64 % 2 * 1000);
+            (format!("e{n}"), key, ms, n as i64)
         };
-        let lines: Vec<_> = (batch * 5..events.min(batch * 5 + 5)).map(line).collect();
-        put(&mut store, &lines.join("\n"));
+        let some: Vec<_> = (batch * 5..events.min(batch * 5 + 5)).map(one).collect();
+        put(&mut store, &some);
     }
     store.set_clock(Clock::Fixed(NOW_MS));
     store
 }
 
-fn put(store: &mut MemoryStore, text: &str) {
+/// Takes in a batch of events, each with its id, key, time and value.
+fn put(store: &mut MemoryStore, events: &[(String, &str, i64, i64)]) {
+    let settings = store.settings();
     let delivery = Delivery::fresh("f".to_owned(), DEFAULT_SOURCE.to_owned()).unwrap();
-    let (limits, mode) = (Limits::default(), Mode::Commit);
-    let ingest =
-        Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS, seconds: Seconds::Accept };
-    ingest.run(store, text.as_bytes(), &mut Unwatched).unwrap();
+    let Begun::Open(mut batch) = store.begin(&delivery).unwrap() else { panic!("it is new") };
+    let mut chunk = Chunk::default();
+    for (id, key, timestamp_ms, value) in events {
+        let (timestamp_ms, value, place) = (*timestamp_ms, *value, Place::default());
+        let (source, producer_version) = (None, None);
+        chunk.push(Event { id, key, timestamp_ms, value, source, producer_version, place });
+    }
+    let mut judge = Judge::new(settings, batch.number(), DEFAULT_SOURCE);
+    let mut facts = Vec::new();
+    batch.facts(&chunk, &mut facts).unwrap();
+    let progress = batch.progress(&judge.sources(&chunk)).unwrap();
+    judge.learn(&progress);
+    let judged = judge.judge(&chunk, &facts);
+    batch.apply(&chunk, &judged.changes).unwrap();
+    let counts = judged.changes.counts;
+    let receipt = Receipt::Events { sha256: String::new(), bytes: 0, counts };
+    batch.commit(&receipt).unwrap();
 }
 
 /// All that a report would say of windows and of what is kept.
@@ -151,25 +166,4 @@ fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
             assert!(halts > 10, "{halts}");
         }
     }
-}
-
-#[test]
-fn case_112_a_watermark_is_plausible_up_to_the_bound_and_not_beyond() {
-    let (now_ms, day_ms) = (1_767_225_600_000, DEFAULT_MAX_FUTURE_MS);
-    let is_fine = |to_ms, watermark_ms, newest_ms, max_future_ms| {
-        let settings = Settings::new(60_000, 0).unwrap();
-        let settings = settings.with_max_future_ms(max_future_ms).unwrap();
-        let reached = Reached { watermark_ms, newest_ms };
-        refuse_implausible(to_ms, now_ms, reached, &settings).is_ok()
-    };
-    for (most_ms, newest_ms, max_future_ms) in [
-        (now_ms + day_ms, Some(now_ms - 1), None),
-        (now_ms + 3_600_000, None, Some(3_600_000)),
-        // events that were accepted ahead of the clock
-        (now_ms + 6 * day_ms, Some(now_ms + 5 * day_ms), Some(day_ms)),
-    ] {
-        assert!(is_fine(most_ms, 0, newest_ms, max_future_ms), "{most_ms}");
-        assert!(!is_fine(most_ms + 1, 0, newest_ms, max_future_ms), "{most_ms}");
-    }
-    assert!(is_fine(i64::MAX, i64::MAX, None, Some(0)), "no step at all");
 }
