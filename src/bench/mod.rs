@@ -2,11 +2,13 @@
 //! checked to the last number.
 
 mod baseline;
+mod dimension;
 mod drain;
 mod growth;
 mod machine;
 mod model;
 mod outcome;
+mod probe;
 mod text;
 mod workload;
 
@@ -23,6 +25,7 @@ pub use growth::{Growth, Point};
 pub use machine::Machine;
 pub use model::State;
 pub use outcome::{BaselineSample, Comparison, Medians, Outcome, Rates, Sample};
+pub use probe::{Dimensional, Probed};
 pub use text::write_text;
 pub use workload::Ids;
 
@@ -54,6 +57,11 @@ pub struct Plan {
     pub baseline: bool,
     /// Let one store grow, instead of beginning afresh.
     pub growth: bool,
+    /// Measure stores that are large in this dimension only, or in each that there is (`all`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dimension: Option<String>,
+    /// Measure every command that reads, on stores of the workload.
+    pub commands: bool,
     /// Where the temporary folder is made.
     #[serde(skip)]
     pub dir: PathBuf,
@@ -122,6 +130,10 @@ pub fn run(plan: &Plan, watch: &mut Watch<'_>) -> Result<Outcome, Error> {
         .map_err(|error| at(&plan.dir, &error))?;
     let machine = Machine::of(folder.path());
     let mut outcome = Outcome::new(plan.clone(), machine);
+    if plan.commands || plan.dimension.is_some() {
+        outcome.dimensions = dimensions(plan, folder.path(), watch)?;
+        return Ok(outcome);
+    }
     if plan.growth {
         outcome.growth = Some(growth::run(plan, folder.path(), watch)?);
         return Ok(outcome);
@@ -137,6 +149,26 @@ pub fn run(plan: &Plan, watch: &mut Watch<'_>) -> Result<Outcome, Error> {
     }
     outcome.sum_up();
     Ok(outcome)
+}
+
+/// Small and large stores, one dimension after the other.
+fn dimensions(
+    plan: &Plan,
+    folder: &Path,
+    watch: &mut Watch<'_>,
+) -> Result<Vec<Dimensional>, Error> {
+    let (asked, least) = match &plan.dimension {
+        Some(name) => (dimension::Dimension::named(name), 1000),
+        None => (vec![dimension::WORKLOAD], 100),
+    };
+    let mut all = Vec::new();
+    for dimension in asked {
+        let most = plan.events.min(dimension.most);
+        let mut sizes = vec![(most / least).max(1), (most / 10).max(1), most];
+        sizes.dedup();
+        all.push(probe::run(&dimension, &sizes, folder, watch)?);
+    }
+    Ok(all)
 }
 
 /// The workload of a plan, written down.

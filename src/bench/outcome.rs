@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Growth, Machine, Plan, State, Usage};
+use super::{Dimensional, Growth, Machine, Plan, State, Usage};
 
 /// The version of the form.
 const FORMAT: u32 = 1;
@@ -30,6 +30,9 @@ pub struct Outcome {
     pub comparison: Option<Comparison>,
     /// How one store grew, where that was asked for.
     pub growth: Option<Growth>,
+    /// Stores that are large in one dimension, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dimensions: Vec<Dimensional>,
 }
 
 /// One run.
@@ -115,6 +118,7 @@ impl Outcome {
             baseline: Vec::new(),
             comparison: None,
             growth: None,
+            dimensions: Vec::new(),
         }
     }
 

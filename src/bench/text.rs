@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Growth, Outcome, Rates};
+use super::{Dimensional, Growth, Outcome, Rates};
 use crate::report::grouped;
 
 /// Writes all of it.
@@ -52,6 +52,9 @@ pub fn write_text(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
             grouped(state.windows),
             state.windows_checksum
         )?;
+    }
+    if !outcome.dimensions.is_empty() {
+        return outcome.dimensions.iter().try_for_each(|one| write_dimension(one, out));
     }
     if let Some(growth) = &outcome.growth {
         return write_growth(growth, out);
@@ -113,6 +116,39 @@ fn samples(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
             whole(comparison.baseline_events_per_second),
             comparison.ratio
         )?;
+    }
+    Ok(())
+}
+
+/// One dimension: a row for each thing that was measured.
+fn write_dimension(one: &Dimensional, out: &mut dyn Write) -> io::Result<()> {
+    let sizes: Vec<String> = one.sizes.iter().map(|size| grouped(*size)).collect();
+    let last = |figures: &[f64]| figures.last().copied().unwrap_or_default();
+    writeln!(
+        out,
+        "\n{}: {}; the largest made in {:.1} s, its store {} MiB, all its files read in {:.2} s",
+        one.dimension,
+        sizes.join(", "),
+        last(&one.made_seconds),
+        grouped(one.store_bytes.last().copied().unwrap_or_default() >> 20),
+        last(&one.read_seconds)
+    )?;
+    write!(out, "{:>16}", "seconds with")?;
+    for size in &sizes {
+        write!(out, "{size:>12}")?;
+    }
+    writeln!(out, "{:>8}{:>12}", "ratio", "memory KiB")?;
+    for row in &one.rows {
+        write!(out, "{:>16}", row.what)?;
+        for seconds in &row.seconds {
+            match seconds {
+                Some(seconds) => write!(out, "{seconds:>12.4}")?,
+                None => write!(out, "{:>12}", "over 60")?,
+            }
+        }
+        let ratio = row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let memory = row.peak_memory_bytes.last().copied().unwrap_or_default() >> 10;
+        writeln!(out, "{ratio:>8}{:>12}", grouped(memory))?;
     }
     Ok(())
 }

@@ -185,7 +185,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  \
         windowflow bench --baseline\n  \
         windowflow bench --events 10000 --batch-size 1 --dir /var/tmp\n  \
-        windowflow bench --preset growth --events 10000000 --output growth.json\n\n\
+        windowflow bench --preset growth --events 10000000 --output growth.json\n  \
+        windowflow bench --dimension all\n\n\
         Presets: small 10,000 events in files of 250, medium 1,000,000 of 2,500, large 10,000,000 \
         of 25,000, growth one store up to 100,000,000.")]
     Bench(Bench),
@@ -431,6 +432,16 @@ pub(crate) struct Bench {
     /// Measure the obvious way too, an engine that works event by event, on the same files
     #[arg(long)]
     pub(crate) baseline: bool,
+    /// Measure stores that are small and large in one dimension only: a batch, a lone file and every
+    /// command that reads
+    #[arg(long, value_name = "NAME", conflicts_with = "commands",
+        value_parser = PossibleValuesParser::new(["all", "keys", "open-windows", "final-windows",
+            "late", "held", "revisions", "sources", "versions", "window-events", "horizon",
+            "receipts", "reused-name", "failed", "ignored", "folders"]))]
+    pub(crate) dimension: Option<String>,
+    /// Measure every command that reads, with a hundredth, a tenth and all of 10,000,000 events
+    #[arg(long)]
+    pub(crate) commands: bool,
     /// Write the result as JSON into this file too
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

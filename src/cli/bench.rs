@@ -81,6 +81,17 @@ fn plan(command: &Bench) -> Result<Plan, Failure> {
         let text = "--preset growth lets one store grow, once: leave out --runs and --baseline";
         return Err(Failure::new(Exit::Usage, text));
     }
+    let is_of_dimensions = command.commands || command.dimension.is_some();
+    let (preset, events) = match &command.dimension {
+        None if command.commands => ("commands", 10_000_000),
+        Some(_) => ("dimension", 1_000_000),
+        None => (preset, events),
+    };
+    if is_of_dimensions && (growth || command.baseline || command.runs.is_some()) {
+        let text = "--dimension and --commands make stores of their own: leave out --preset growth, \
+                    --runs and --baseline";
+        return Err(Failure::new(Exit::Usage, text));
+    }
     Ok(Plan {
         preset,
         events: command.events.unwrap_or(events),
@@ -91,6 +102,8 @@ fn plan(command: &Bench) -> Result<Plan, Failure> {
         seed: command.seed,
         baseline: command.baseline,
         growth,
+        dimension: command.dimension.clone(),
+        commands: command.commands,
         dir: command.dir.clone().unwrap_or_else(std::env::temp_dir),
     })
 }

@@ -174,3 +174,20 @@ fn a_signal_ends_it_and_leaves_nothing_behind() {
         assert_eq!(folder(), None, "{there}");
     }
 }
+
+/// Stores that are large in one way only, and every command that reads them.
+#[test]
+fn each_dimension_is_measured_at_three_sizes() {
+    let world = World::new();
+    let outcome = bench(&world, &["--dimension", "late", "--events", "3000"]);
+    let [late] = &outcome["dimensions"].as_array().unwrap()[..] else { panic!("one") };
+    assert_eq!(late["sizes"], serde_json::json!([3, 300, 3000]));
+    let rows = late["rows"].as_array().unwrap();
+    let named = |name: &str| rows.iter().find(|row| row["what"] == name).unwrap();
+    for what in ["batch of 2,500", "lone file", "report", "explain --key", "lateness", "verify"] {
+        let seconds = named(what)["seconds"].as_array().unwrap();
+        assert!(seconds.len() == 3 && seconds.iter().all(Value::is_f64), "{what}: {seconds:?}");
+    }
+    assert!(named("lone file")["ratio"].as_f64().unwrap() > 0.0);
+    assert_eq!(rows.len(), 14);
+}
