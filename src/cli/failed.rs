@@ -84,6 +84,14 @@ fn print(failed: &Failed, reason: &Value, out: &mut dyn Write) -> std::io::Resul
     if let Some(hint) = text("hint") {
         writeln!(out, "    hint: {hint}")?;
     }
+    let more = reason["more"].as_array().map_or(&[][..], Vec::as_slice);
+    if let Some(faults) = reason["faults"].as_u64() {
+        let least = if reason["all_faults"] == json!(false) { "at least " } else { "" };
+        writeln!(out, "    {least}{faults} events are at fault; the next of them:")?;
+    }
+    for message in more.iter().filter_map(|one| one["message"].as_str()) {
+        writeln!(out, "      {}", report::visible(message))?;
+    }
     Ok(())
 }
 

@@ -36,6 +36,14 @@ impl Stop {
         Stop::Flaw(Box::new(Flaw { code, at, what, hint, field: None }))
     }
 
+    /// The same with that hint, where there is a better one.
+    pub(super) fn with_hint(mut self, hint: Option<String>) -> Stop {
+        if let (Stop::Flaw(flaw), Some(hint)) = (&mut self, hint) {
+            flaw.hint = hint.into();
+        }
+        self
+    }
+
     /// The same, in the field of that name.
     pub(super) fn in_field(mut self, name: &str) -> Stop {
         if let Stop::Flaw(flaw) = &mut self {

@@ -120,6 +120,11 @@ impl<R: Read> Frame<R> {
         self.source.damage()
     }
 
+    /// That fault, which came out of it, comes once more.
+    pub(super) fn put_back(&mut self, fault: Fault) {
+        self.source.put_back(fault);
+    }
+
     pub(super) fn watch(&mut self, goes_on: GoesOn) {
         self.source.watch(goes_on);
     }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::flaw::{Stop, quote, shorten};
+use super::hint;
 use super::token::{Tokens, Value};
 use crate::event::{Event, MAX_NAME_BYTES, MAX_TIMESTAMP_MS, Place};
 use crate::refusal::Code;
@@ -135,7 +136,10 @@ fn read_member<'a>(tokens: &mut Tokens<'a>, fields: &mut Fields<'a>) -> Result<(
         Some(field) => field,
         None => {
             let name = tokens.string()?;
-            Field::from_name(&name).ok_or_else(|| unknown(name_at, &name))?
+            match Field::from_name(&name) {
+                Some(field) => field,
+                None => return Err(other_member(tokens, name_at, &name)),
+            }
         }
     };
     let at_fault = |stop: Stop| stop.in_field(field.name());
@@ -226,17 +230,28 @@ fn timestamp(tokens: &mut Tokens<'_>) -> Result<i64, Stop> {
         Value::Integer(_) | Value::Beyond(_) => {
             "it counts milliseconds since 1970-01-01T00:00:00Z: was it micro- or nanoseconds?"
         }
-        _ => return Err(not_an_integer(at, &found)),
+        _ => {
+            let hint = match &found {
+                Value::Text(text) => hint::of_time(text),
+                Value::NotInteger(text) if *text != b"-0" => hint::of_seconds(text).or_else(|| {
+                    Some("it counts whole milliseconds: write it as digits only".to_owned())
+                }),
+                _ => None,
+            };
+            return Err(not_an_integer(at, &found).with_hint(hint));
+        }
     };
     let what = format!("expected 0 to {MAX_TIMESTAMP_MS}, found {}", found.found());
     Err(Stop::flaw(Code::OutOfRange, at, what, hint))
 }
 
 fn not_an_integer(at: usize, found: &Value<'_>) -> Stop {
+    let mut scaled = None;
     let hint = match found {
         Value::Text(text) if text.parse::<i64>().is_ok() => "write it without the quotes",
         Value::NotInteger(b"-0") => "write 0",
-        Value::NotInteger(_) => {
+        Value::NotInteger(text) => {
+            scaled = hint::of_fraction(text);
             "write it as digits only, without fraction or exponent; use a smaller unit where \
              fractions matter"
         }
@@ -244,7 +259,7 @@ fn not_an_integer(at: usize, found: &Value<'_>) -> Stop {
         _ => "write it as digits, like 42 or -42",
     };
     let what = format!("expected an integer, found {}", found.found());
-    Stop::flaw(Code::WrongType, at, what, hint)
+    Stop::flaw(Code::WrongType, at, what, hint).with_hint(scaled)
 }
 
 #[cold]
@@ -258,6 +273,34 @@ fn duplicate(at: usize, field: Field) -> Stop {
     .in_field(field.name())
 }
 
+/// A member that no event has: perhaps the one in which the events are wrapped.
+#[cold]
+fn other_member(tokens: &mut Tokens<'_>, at: usize, name: &str) -> Stop {
+    if !hint::is_wrapper(name) {
+        return unknown(at, name);
+    }
+    let mut wraps = || {
+        for expected in b":[{" {
+            if tokens.next()? != *expected {
+                return Ok(false);
+            }
+            tokens.at += 1;
+        }
+        Ok(true)
+    };
+    match wraps() {
+        Ok(false) => unknown(at, name),
+        Ok(true) => Stop::flaw(
+            Code::UnknownField,
+            at,
+            format!("expected a field of an event, found {} with an array of objects", quote(name)),
+            hint::of_wrapper(name),
+        )
+        .in_field(name),
+        Err(stop) => stop,
+    }
+}
+
 #[cold]
 fn unknown(at: usize, name: &str) -> Stop {
     let nearest = nearest_field(name);
@@ -266,7 +309,10 @@ fn unknown(at: usize, name: &str) -> Stop {
         Code::UnknownField,
         at,
         format!("expected a field of an event, found {}", quote(name)),
-        format!("{meant}{FIELDS_HINT}"),
+        match hint::of_other_format(name) {
+            Some(hint) => hint.to_owned(),
+            None => format!("{meant}{FIELDS_HINT}"),
+        },
     )
     .in_field(shorten(name, 100))
 }

@@ -1,6 +1,7 @@
 //! Bytes to events, one at a time, within bounds, each fault with its place.
 //!
-//! The first fault in the order of the batch decides, whatever follows it, and neither how the
+//! The first fault in the order of the batch decides, whatever follows it (what is wrong with other
+//! events is told beside it, as far as the next 16 MiB), and neither how the
 //! reader cuts its blocks nor the size of the chunks changes anything, but for damaged packing.
 //! Each of the choices below is public:
 //! - A batch is a JSON array of events, or objects of which each begins on a line of its own and
@@ -19,8 +20,10 @@
 mod compress;
 mod flaw;
 mod frame;
+mod hint;
 mod intake;
 mod json;
+mod others;
 mod structure;
 mod token;
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::compress::Source;
 use super::flaw::{Flaw, Stop, quote};
 use super::frame::Frame;
+use super::hint;
 use super::json::{self, FIELDS_HINT, Fields};
+use super::others::{self, Passed, Passing};
 use super::token::{First, Tokens, first_char, show_char};
 use super::{Fault, GoesOn, Limits};
 use crate::event::{Chunk, Place};
@@ -68,14 +70,62 @@ impl<R: Read> Structure<R> {
 
     /// Adds the next event to the chunk; false when the batch ended well instead.
     pub(super) fn next_event(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
-        self.step(chunk).map_err(|fault| match fault {
-            // damaged data mostly shows as broken JSON first, which would be the wrong thing to say
-            Fault::Refused(_) => self.frame.damage().unwrap_or(fault),
-            Fault::Io(_) => fault,
-        })
+        let refused = match self.step(chunk) {
+            Err(Fault::Refused(refused)) => refused,
+            other => return other,
+        };
+        let (mut refused, events) = (refused, self.events);
+        others::add(self, &mut refused);
+        self.events = events;
+        // damaged data mostly shows as broken JSON first, which would be the wrong thing to say
+        Err(self.frame.damage().unwrap_or(Fault::Refused(refused)))
     }
 
-    fn step(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
+    /// That fault is told to whoever asks whether the packing is damaged.
+    pub(super) fn put_back(&mut self, fault: Fault) {
+        self.frame.put_back(fault);
+    }
+
+    /// Where it has come to in the batch.
+    pub(super) fn byte(&self) -> u64 {
+        self.frame.place().byte
+    }
+
+    /// Passes over the event that begins here and is wrong; false when its end cannot be told, or
+    /// is not found before that byte.
+    pub(super) fn pass_over(&mut self, before: u64) -> Result<bool, Fault> {
+        let mut passing = Passing::default();
+        loop {
+            let (mut bytes, mut ended) = (0, None);
+            for byte in self.frame.unread() {
+                match passing.next(*byte) {
+                    Passed::More => bytes += 1,
+                    Passed::With => ended = Some(bytes + 1),
+                    Passed::Before => ended = Some(bytes),
+                    Passed::Lost => return Ok(false),
+                }
+                if ended.is_some() {
+                    break;
+                }
+            }
+            self.frame.advance(ended.unwrap_or(bytes));
+            if ended.is_some() {
+                self.events += 1;
+                self.state = self.state.map(|state| match state {
+                    State::Lines(_) => State::Lines(self.frame.place().line),
+                    _ => State::InArray,
+                });
+                return Ok(true);
+            }
+            if self.byte() >= before || !self.frame.more()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Adds the next event to the chunk; false when the batch ended well. Of a fault in an event it
+    /// stands where that begins.
+    pub(super) fn step(&mut self, chunk: &mut Chunk) -> Result<bool, Fault> {
         loop {
             let state = match self.state {
                 Some(state) => state,
@@ -156,7 +206,7 @@ impl<R: Read> Structure<R> {
             Some(_) if matches!(first_char(head), First::Cut) => {
                 return Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)));
             }
-            Some(_) => return Err(not_a_batch(place, head)),
+            Some(_) => return Err(not_a_batch(place, self.frame.head(hint::TELLING_BYTES))),
             None => return Err(empty(place)),
         };
         self.state = Some(state);
@@ -349,9 +399,10 @@ const SIGNATURES: [(&[u8], &str, &str); 12] = [
 ];
 
 fn not_a_batch(place: Place, head: &[u8]) -> Fault {
-    let known = SIGNATURES.iter().find(|(magic, ..)| head.starts_with(magic));
+    let signature = SIGNATURES.iter().find(|(magic, ..)| head.starts_with(magic));
+    let known = signature.map(|(_, found, hint)| (*found, *hint)).or_else(|| hint::of_batch(head));
     let (found, hint) = match known {
-        Some((_, found, hint)) => ((*found).to_owned(), *hint),
+        Some((found, hint)) => (found.to_owned(), hint),
         None => (
             match first_char(head) {
                 First::Char(_) => {

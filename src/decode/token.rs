@@ -363,9 +363,13 @@ pub(super) fn show_char(found: char) -> String {
 
 fn unescaped(at: usize, control: u8) -> Stop {
     let (found, hint) = match control {
-        b'\n' => ("the end of the line", "is its closing quote missing? a line end in it is \\n"),
-        b'\t' => ("an unescaped tab", "write \\t"),
-        _ => ("an unescaped control character", "write it as \\u00XX"),
+        b'\n' => (
+            "the end of the line",
+            "is its closing quote missing? a line end in it is \\n".to_owned(),
+        ),
+        b'\t' => ("an unescaped tab", "write \\t".to_owned()),
+        b'\0' => ("a NUL byte", "write it as \\u0000, or leave it out".to_owned()),
+        _ => ("an unescaped control character", format!("write it as \\u{control:04x}")),
     };
     let what = format!("expected the rest of a string, found {found} (0x{control:02X})");
     Stop::flaw(Code::BadJson, at, what, hint)

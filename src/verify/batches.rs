@@ -3,14 +3,17 @@
 use std::io::{self, Take};
 use std::path::Path;
 
-use super::files::DoneFiles;
+use super::files::{DoneFile, DoneFiles};
 use crate::decode::{Decoder, Fault, Limits};
-use crate::engine::Counts;
+use crate::engine::{Counts, Fact};
 use crate::event::{Chunk, Event};
 use crate::spool::name::shown;
 use crate::store::checkup::{Checkup, Code};
-use crate::store::sqlite::{Entries, SqliteSnapshot};
+use crate::store::sqlite::{Entries, Lookup, SqliteSnapshot};
 use crate::store::{Error, ReceiptRow};
+
+/// How many events are looked up at once.
+const AT_ONCE: usize = 4096;
 
 /// Walks through receipts, files and ids side by side, in the order of batches.
 pub(super) fn compare(
@@ -20,10 +23,20 @@ pub(super) fn compare(
     limits: &Limits,
     checkup: &mut Checkup,
 ) -> Result<(), Error> {
-    let has_horizon = snapshot.fixed().dedup_horizon_ms().is_some();
     let limits = Limits { max_file_bytes: None, ..limits.clone() };
     let entries = snapshot.entries()?;
-    let mut walk = Walk { entries, done, limits, has_horizon, first: None, checkup };
+    let mut walk = Walk {
+        snapshot,
+        entries,
+        done,
+        limits,
+        oldest_ms: snapshot.remembered_from_ms()?,
+        has_horizon: snapshot.fixed().dedup_horizon_ms().is_some(),
+        elsewhere: Elsewhere::default(),
+        lookup: None,
+        first: None,
+        checkup,
+    };
     snapshot.try_each_receipt::<Error>(|receipt| {
         walk.without_receipt(Some(receipt.batch))?;
         walk.first.get_or_insert(receipt.batch);
@@ -33,16 +46,32 @@ pub(super) fn compare(
 }
 
 struct Walk<'w> {
+    snapshot: &'w SqliteSnapshot,
     entries: Entries<'w>,
     done: &'w Path,
     limits: Limits,
+    /// The least timestamp whose id is remembered.
+    oldest_ms: i64,
+    /// Where ids are forgotten, their number does not tell whether one is missing.
     has_horizon: bool,
+    elsewhere: Elsewhere,
+    /// Made when it is needed: it takes about 3 bytes for each id.
+    lookup: Option<Lookup<'w>>,
     /// The first batch that has a receipt.
     first: Option<u64>,
     checkup: &'w mut Checkup,
 }
 
-impl Walk<'_> {
+/// Events of a file that have no id of their own in the ledger and are not too old for it: each must
+/// be known by another.
+#[derive(Default)]
+struct Elsewhere {
+    events: Chunk,
+    indexes: Vec<u64>,
+    facts: Vec<Fact>,
+}
+
+impl<'w> Walk<'w> {
     /// Passes over ids of batches before that one: those before the first receipt may have lost
     /// theirs in time.
     fn without_receipt(&mut self, before: Option<u64>) -> Result<(), Error> {
@@ -71,6 +100,7 @@ impl Walk<'_> {
             match file.open(self.done) {
                 Ok(opened) => {
                     let name = file.entry.shown();
+                    self.bytes(receipt, file);
                     there +=
                         self.file(receipt, &name, Decoder::new(opened, self.limits.clone()))?;
                     is_compared = true;
@@ -105,6 +135,17 @@ impl Walk<'_> {
             self.checkup.found(Code::EntryCount, what, expected, there.to_string());
         }
         Ok(())
+    }
+
+    /// A file that has the hash of its receipt has its size as well.
+    fn bytes(&mut self, receipt: &ReceiptRow, file: &DoneFile) {
+        let taken_bytes = file.taken_bytes.unwrap_or(file.bytes);
+        if receipt.bytes != Some(taken_bytes) {
+            let what = format!("receipt of batch {}", receipt.batch);
+            let expected = format!("{taken_bytes} bytes, as done/{}", file.entry);
+            let found = format!("{:?}", receipt.bytes);
+            self.checkup.found(Code::ReceiptDiffers, what, expected, found);
+        }
     }
 
     fn count(&mut self, batch: u64) -> Result<u64, Error> {
@@ -144,6 +185,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.look_elsewhere(receipt.batch)?;
         self.checkup.checked("events_in_files", events);
         let counts = &receipt.counts;
         let told = [counts.accepted, counts.late, counts.duplicate, counts.future, counts.expired];
@@ -155,9 +197,42 @@ impl Walk<'_> {
         Ok(there)
     }
 
+    /// Looks up what has no id of its own, and forgets it.
+    fn look_elsewhere(&mut self, batch: u64) -> Result<(), Error> {
+        let Elsewhere { events, indexes, facts } = &mut self.elsewhere;
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let lookup = match &mut self.lookup {
+            Some(lookup) => lookup,
+            none => none.insert(self.snapshot.lookup()?),
+        };
+        lookup.facts(events, facts)?;
+        for ((event, fact), index) in events.iter().zip(facts).zip(indexes.iter()) {
+            let found = match fact {
+                Fact::Seen(seen) if seen.same_payload => continue,
+                Fact::Seen(_) => "one with other values",
+                Fact::New => "none: a repeat of it would count again",
+            };
+            let what = format!("event {index} of batch {batch} (id {:?})", event.id);
+            let expected = format!("an id that is known: {} is remembered", event.timestamp_ms);
+            self.checkup.found(Code::EntryMissing, what, expected, found);
+        }
+        events.restart(0);
+        indexes.clear();
+        Ok(())
+    }
+
     /// One where the ledger has an entry of that event.
     fn event(&mut self, batch: u64, index: u64, event: &Event<'_>) -> Result<u64, Error> {
         if self.entries.here().is_none_or(|at| (at.batch, at.event_index) != (batch, index)) {
+            if self.has_horizon && event.timestamp_ms >= self.oldest_ms {
+                self.elsewhere.events.push(*event);
+                self.elsewhere.indexes.push(index);
+                if self.elsewhere.indexes.len() == AT_ONCE {
+                    self.look_elsewhere(batch)?;
+                }
+            }
             return Ok(0);
         }
         if !self.entries.is_of(event) {

@@ -75,6 +75,11 @@ pub fn repair(
         found = verify.run()?;
     }
     if found.lost.is_empty() {
+        let others: Vec<&str> = found.checkup.by_code().map(|(code, _)| code.name()).collect();
+        if !others.is_empty() {
+            let why = format!("nothing that is certain mends {}", others.join(", "));
+            leave_all(&mut repair, &found, &why);
+        }
         return Ok((repair, found));
     }
     if !found.checkup.by_code().all(|(code, _)| is_apart(code)) {

@@ -58,13 +58,25 @@ pub fn options() -> Options {
 impl Populated {
     /// An empty spool there, with a store of that policy for late events.
     pub fn begin(spool: &Path, policy: LatePolicy) -> Populated {
+        Populated::begin_as(spool, LateRule::Window, policy, None)
+    }
+
+    /// The same, with that rule, and ids that are forgotten behind that horizon.
+    pub fn begin_as(
+        spool: &Path,
+        rule: LateRule,
+        policy: LatePolicy,
+        horizon_ms: Option<i64>,
+    ) -> Populated {
         for folder in ["inbox", "done", "done/gw", "failed", "reports"] {
             fs::create_dir_all(spool.join(folder)).unwrap();
         }
         let settings = Settings::new(1000, 2000)
             .unwrap()
-            .with_late(LateRule::Window, policy)
+            .with_late(rule, policy)
             .with_max_future_ms(Some(HOUR_MS))
+            .unwrap()
+            .with_dedup_horizon_ms(horizon_ms)
             .unwrap();
         let (spool, runs_of) = (spool.to_owned(), 64);
         let path = spool.join("windowflow.db");
@@ -77,7 +89,8 @@ impl Populated {
         self.spool.join("windowflow.db")
     }
 
-    fn store(&mut self) -> &mut SqliteStore {
+    /// The store, as long as it is open.
+    pub fn store(&mut self) -> &mut SqliteStore {
         self.store.as_mut().unwrap()
     }
 
@@ -116,15 +129,20 @@ impl Populated {
         assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
     }
 
-    /// The next event: mostly in order, now and then late, ahead of the clock, or a repeat.
+    /// The next event: mostly in order, now and then late, ahead of the clock, or a repeat; behind a
+    /// horizon also one that is too old, and one whose id was forgotten.
     fn event(&mut self) -> String {
         let n = self.events;
         self.events += 1;
         let repeated = (n % 11 == 10).then(|| n - 1 - n % 10 / 2);
         let n = repeated.filter(|n| n % 11 != 10).unwrap_or(n);
         let in_order_ms = NOW_MS - 2 * HOUR_MS + n as i64 * 50;
+        let has_horizon = self.settings.dedup_horizon_ms().is_some();
+        let is_again = has_horizon && n % 97 == 83 && n > 800;
+        let id = if is_again { n - 800 } else { n };
         let timestamp_ms = match n % 97 {
             13 | 50 => in_order_ms - 5000,
+            71 if has_horizon => in_order_ms - 30_000,
             31 => NOW_MS + 2 * HOUR_MS + n as i64,
             _ => in_order_ms - (n % 7) as i64 * 100,
         };
@@ -135,7 +153,7 @@ impl Populated {
         };
         let (key, value) = (n * 7 % 13, n as i64 * 31 % 1000 - 300);
         format!(
-            "{{\"id\":\"event-{n}\",\"key\":\"key-{key}\",\"timestamp_ms\":{timestamp_ms},\
+            "{{\"id\":\"event-{id}\",\"key\":\"key-{key}\",\"timestamp_ms\":{timestamp_ms},\
              \"value\":{value}{more}}}\n"
         )
     }
@@ -174,12 +192,17 @@ impl Populated {
 
     /// A file is refused.
     pub fn refuse(&mut self, name: &str) {
+        self.refuse_at(name, NOW_MS);
+    }
+
+    /// The same at that moment.
+    pub fn refuse_at(&mut self, name: &str, refused_at_ms: i64) {
         let refused = Refused {
             file: name.to_owned(),
             source: "default".to_owned(),
             sha256: None,
             bytes: Some(1),
-            refused_at_ms: NOW_MS,
+            refused_at_ms,
             code: Code::BadJson,
             message: "no JSON".to_owned(),
         };
@@ -188,7 +211,8 @@ impl Populated {
         let failed = self.spool.join("failed");
         fs::write(failed.join(name), "?").unwrap();
         let reason = format!(
-            r#"{{"file":"{name}","refused_at_ms":{NOW_MS},"code":"bad_json","message":"no JSON"}}"#
+            "{{\"file\":\"{name}\",\"refused_at_ms\":{refused_at_ms},\"code\":\"bad_json\",\
+             \"message\":\"no JSON\"}}"
         );
         fs::write(failed.join(format!("{name}.error.json")), reason).unwrap();
     }

@@ -394,3 +394,71 @@ fn blank_and_long_names() {
         check_each(&text, &[&plain, &wide, &escaped, &space], TooLong, Some(field));
     }
 }
+
+/// What is refused in the formats that people really drop, and what the hint must say.
+#[test]
+fn case_134_hints_say_what_to_do_with_what_people_drop() {
+    let event = |time: &str, value: &str| {
+        format!(r#"{{"id":"a","key":"k","timestamp_ms":{time},"value":{value}}}"#)
+    };
+    let mut tar = vec![b'x'; 600];
+    tar[257..262].copy_from_slice(b"ustar");
+    for (text, code, parts) in [
+        (event("\"2026-01-01T00:00:00Z\"", "1"), WrongType, &["1767225600000", "fromdate"][..]),
+        (event("\"2026-01-01 00:00:00\"", "1"), WrongType, &["if it is UTC", "1767225600000"]),
+        (event("1767225600.5", "1"), WrongType, &["seconds", "1767225600500"]),
+        (event("1", "12.5"), WrongType, &["12500 thousandths"]),
+        (event("1", "1e3"), WrongType, &["without fraction or exponent"]),
+        (event("\"soon\"", "1"), WrongType, &["like 42"]),
+        ("{\"id\":\"a\0\"".to_owned(), BadJson, &["\\u0000"]),
+        ("{\"id\":\"a\u{1}\"".to_owned(), BadJson, &["\\u0001"]),
+        (
+            format!("{{\"events\": [{}]}}", event("1", "1")),
+            UnknownField,
+            &["alone", "jq -c .events[]"],
+        ),
+        (r#"{"data": 5}"#.to_owned(), UnknownField, &["an event has the fields"]),
+        (r#"{"specversion":"1.0"}"#.to_owned(), UnknownField, &["CloudEvent", "jq -c"]),
+        ("id,key,timestamp_ms,value\na,k,1,2\n".to_owned(), NotABatch, &["csv.DictReader"]),
+        ("\"id\";\"value\"\n".to_owned(), NotABatch, &["csv.DictReader"]),
+        (String::from_utf8(tar).unwrap(), NotABatch, &["tar -xf"]),
+    ] {
+        let outcome = decode(text.as_bytes());
+        let refusal = outcome.refusal();
+        assert_eq!(refusal.code, code, "{text}: {refusal:?}");
+        for part in parts {
+            assert!(refusal.hint.contains(part), "{text}: {part} is not in {}", refusal.hint);
+        }
+    }
+    // a member that may wrap events is judged alike, however much of it is there
+    assert_eq!(decode(br#"{"events""#).refusal().code, Truncated);
+}
+
+/// Behind the first fault up to 19 others are named, and all are counted.
+#[test]
+fn case_134_up_to_twenty_faults_of_a_batch_are_named_with_the_count() {
+    let bad = |n: usize| match n % 4 {
+        0 => r#"{"id":"a]","key":{"x":["}"]},"timestamp_ms":1,"value":1}"#,
+        1 => r#"{"id":"b","key":"k","timestamp_ms":"soon","value":1}"#,
+        2 => "17",
+        _ => r#"{"id":"c\"","key":"k","timestamp_ms":1}"#,
+    };
+    let events: Vec<&str> = (0..60).map(|n| if n % 2 == 0 { bad(n / 2) } else { GOOD }).collect();
+    for text in [events.join("\n"), format!("[{}]", events.join(" ,\n "))] {
+        let outcome = decode(text.as_bytes());
+        let refusal = outcome.refusal();
+        assert_eq!((refusal.code, refusal.event_index), (WrongType, Some(0)), "{refusal:?}");
+        assert_eq!((refusal.faults, refusal.all_faults), (Some(30), Some(true)), "{refusal:?}");
+        assert_eq!(refusal.more.len(), 19);
+        let codes: Vec<Code> = refusal.more.iter().take(4).map(|one| one.code).collect();
+        assert_eq!(codes, [WrongType, WrongType, MissingField, WrongType]);
+        let at: Vec<u64> = refusal.more.iter().filter_map(|one| one.event_index).collect();
+        assert_eq!(at, (1..20).map(|n| n * 2).collect::<Vec<_>>());
+        assert!(outcome.events.is_empty());
+    }
+    // one fault alone is told as before; broken JSON ends the search
+    let one = decode(format!("{GOOD}\n{}\n{GOOD}", bad(0)).as_bytes());
+    assert_eq!((one.refusal().faults, one.refusal().more.len()), (None, 0));
+    let broken = decode(format!("{}\n{}\n{{\"id\":,", bad(0), bad(1)).as_bytes());
+    assert_eq!((broken.refusal().faults, broken.refusal().all_faults), (Some(2), Some(false)));
+}

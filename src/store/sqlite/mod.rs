@@ -18,6 +18,7 @@ mod prune;
 mod read;
 mod receipts;
 mod recent;
+mod removed;
 mod schema;
 mod sources;
 mod sync;

@@ -8,6 +8,7 @@ use crate::store::retention::{Bounds, ReceiptBound};
 use crate::store::{Error, Pace, Pruned, Retention};
 
 use super::ledger::{self, Walk};
+use super::removed::{self, Kind, Removed};
 use super::{SqliteStore, accounts, head};
 
 /// Rows looked at or removed in one transaction.
@@ -89,6 +90,7 @@ fn late(
                 head.late_applied = head.late_applied.saturating_sub(u64::from(*applied));
             }
             head::save(connection, &head)?;
+            removed::add(connection, Kind::Late, &rows(found.len(), None))?;
             Ok(found.len())
         })?;
         pruned.late += gone as u64;
@@ -158,6 +160,8 @@ fn remove_windows(connection: &Connection, looked: &[Looked]) -> rusqlite::Resul
     }
     if windows > 0 {
         head::save(connection, &head)?;
+        let up_to = head.pruned_start_ms;
+        removed::add(connection, Kind::Windows, &rows(windows as usize, up_to))?;
     }
     Ok((windows, revisions))
 }
@@ -179,15 +183,33 @@ fn moves(
             let oldest_ms: Option<i64> =
                 connection.query_row("SELECT MIN(start_ms) FROM windows", [], |row| row.get(0))?;
             let oldest_ms = oldest_ms.map_or(i64::MAX, |ms| window::end_ms(ms, window_ms));
+            let before_ms = asked_ms.min(oldest_ms);
+            let sql = "SELECT COUNT(*), MAX(to_ms), 0, 0, COALESCE(SUM(windows_closed), 0), 0, 0, \
+                       0, 0, 0 FROM (SELECT to_ms, windows_closed FROM moves WHERE to_ms < ?1 \
+                       ORDER BY to_ms LIMIT ?2)";
+            let more = removed::sum(connection, sql, params![before_ms, limit])?;
+            removed::add(connection, Kind::Moves, &more)?;
             connection
                 .prepare_cached(
                     "DELETE FROM moves WHERE to_ms IN \
                  (SELECT to_ms FROM moves WHERE to_ms < ?1 ORDER BY to_ms LIMIT ?2)",
                 )?
-                .execute(params![asked_ms.min(oldest_ms), limit])
+                .execute(params![before_ms, limit])
         },
     )
 }
+
+/// What the receipts that are about to go add up to: those of releases speak of events that had come
+/// before.
+const RECEIPTS: &str = "SELECT COUNT(*), MAX(batch), COALESCE(SUM(kind = 'events'), 0), \
+    COALESCE(SUM(CASE kind WHEN 'release' THEN accepted + late + duplicate + future + expired \
+    END), 0), COALESCE(SUM(windows_closed), 0), \
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN accepted END), 0), \
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN late END), 0), \
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN duplicate END), 0), \
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN future END), 0), \
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN expired END), 0) \
+    FROM batches WHERE batch > ?1 AND batch <= ?2 AND committed_at_ms < ?3";
 
 /// From the oldest on, up to the first stretch in which none is old enough.
 fn receipts(
@@ -206,11 +228,14 @@ fn receipts(
                      WHERE batch > ?1 AND batch <= ?2 ORDER BY batch LIMIT ?3)",
                 )?
                 .query_row(params![behind, bound.last_number, limit], |row| row.get(0))?;
+            let (from, to) = (behind, last.unwrap_or(behind));
+            let more = removed::sum(connection, RECEIPTS, params![from, to, bound.from_ms])?;
+            removed::add(connection, Kind::Receipts, &more)?;
             let gone = connection
                 .prepare_cached(
                     "DELETE FROM batches WHERE batch > ?1 AND batch <= ?2 AND committed_at_ms < ?3",
                 )?
-                .execute(params![behind, last.unwrap_or(behind), bound.from_ms])?;
+                .execute(params![from, to, bound.from_ms])?;
             Ok((last, gone))
         })?;
         pruned.receipts += gone as u64;
@@ -228,10 +253,14 @@ fn notes(
     pace: &mut Pace<'_>,
 ) -> Result<(), Error> {
     let from_ms = bound.notes_from_ms;
-    for (doing, count, sql) in [
+    for (doing, count, kind, sum, delete) in [
         (
             "remove old refusals",
             &mut pruned.refusals,
+            Kind::Refusals,
+            "SELECT COUNT(*), ?1, 0, 0, 0, 0, 0, 0, 0, 0 FROM (SELECT 1 FROM refusals \
+             WHERE refused_at_ms < ?1 AND refusal < (SELECT MAX(refusal) FROM refusals) \
+             ORDER BY refusal LIMIT ?2)",
             "DELETE FROM refusals WHERE refusal IN (SELECT refusal FROM refusals \
              WHERE refused_at_ms < ?1 AND refusal < (SELECT MAX(refusal) FROM refusals) \
              ORDER BY refusal LIMIT ?2)",
@@ -239,21 +268,37 @@ fn notes(
         (
             "remove old notes of held events",
             &mut pruned.settled,
+            Kind::Settled,
+            "SELECT COUNT(*), ?1, 0, COALESCE(SUM(settlement = 'released'), 0), 0, 0, 0, 0, 0, 0 \
+             FROM (SELECT settlement FROM settled WHERE at_ms < ?1 \
+             ORDER BY batch, event_index LIMIT ?2)",
             "DELETE FROM settled WHERE (batch, event_index) IN (SELECT batch, event_index \
              FROM settled WHERE at_ms < ?1 ORDER BY batch, event_index LIMIT ?2)",
         ),
         (
             "remove old notes of sources",
             &mut pruned.presence,
+            Kind::Presence,
+            "SELECT COUNT(*), ?1, 0, 0, 0, 0, 0, 0, 0, 0 FROM (SELECT 1 FROM presence \
+             WHERE at_ms < ?1 ORDER BY batch, ordinal LIMIT ?2)",
             "DELETE FROM presence WHERE (batch, ordinal) IN (SELECT batch, ordinal \
              FROM presence WHERE at_ms < ?1 ORDER BY batch, ordinal LIMIT ?2)",
         ),
     ] {
         remove(store, doing, count, pace, |connection, limit| {
-            connection.prepare_cached(sql)?.execute(params![from_ms, limit])
+            let more = removed::sum(connection, sum, params![from_ms, limit])?;
+            if more.rows > 0 {
+                removed::add(connection, kind, &more)?;
+            }
+            connection.prepare_cached(delete)?.execute(params![from_ms, limit])
         })?;
     }
     Ok(())
+}
+
+/// So many rows that went, up to there.
+fn rows(count: usize, up_to: Option<i64>) -> Removed {
+    Removed { rows: count as i64, up_to, ..Removed::default() }
 }
 
 /// Removes so many at once until there are fewer.

@@ -83,7 +83,7 @@ impl SqliteSnapshot {
     }
 
     /// The least timestamp whose id is remembered.
-    fn oldest_ms(&self, connection: &Connection) -> rusqlite::Result<i64> {
+    pub(super) fn oldest_ms(&self, connection: &Connection) -> rusqlite::Result<i64> {
         let watermark_ms = head::load(connection)?.watermark_ms;
         let horizon_ms = self.settings.dedup_horizon_ms();
         Ok(horizon_ms.map_or(i64::MIN, |ms| watermark_ms.saturating_sub(ms)))

@@ -10,6 +10,7 @@ use crate::store::Error;
 use std::path::Path;
 
 use super::fault::fault;
+use super::removed::{self, Removed};
 use super::{head, ledger};
 
 /// What marks a file as a store of this program, in the header of the database: "WFlo".
@@ -88,6 +89,10 @@ fn migrate_watched(
                 take_over_ids(connection)?;
                 go_on()?;
             }
+            if have + 1 == ACCOUNTED {
+                account_for_ids(connection)?;
+                go_on()?;
+            }
             connection.pragma_update(None, "user_version", have + 1)?;
             go_on()?;
         }
@@ -104,6 +109,23 @@ fn take_over_ids(connection: &Connection) -> rusqlite::Result<()> {
     let next_position = ledger::take_over(connection, head::hash_key(connection)?)?;
     connection.execute("UPDATE store SET next_position = ?1", params![next_position])?;
     connection.execute("DROP TABLE ledger", []).map(|_| ())
+}
+
+/// The version from which on what retention takes away is counted.
+const ACCOUNTED: i64 = 4;
+
+/// Ids are packed by the program: which are missing is no matter for SQL. Only behind a horizon any
+/// are forgotten.
+fn account_for_ids(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT dedup_horizon_ms IS NOT NULL, next_position FROM store";
+    let (has_horizon, next): (bool, u64) =
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if !has_horizon {
+        return Ok(());
+    }
+    let gone = next as i64 - ledger::count(connection)? as i64;
+    let more = Removed { rows: gone, ..Removed::default() };
+    removed::add(connection, removed::Kind::Ids, &more)
 }
 
 /// Refuses a store of an older version than this program reads, which only a writer brings up to

@@ -2,6 +2,9 @@
 //! time.
 
 use std::fs;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::world::World;
 
@@ -45,7 +48,7 @@ fn a_variable_that_is_left_over_does_not_bring_files_into_another_store() {
     fs::write(other.spool().join("done/lost.json"), event("a", 1500)).unwrap();
     let spool = other.spool();
     let run = |arguments: &[&str], db: &std::path::Path| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windowflow"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windowflow"));
         command.args(arguments).arg("--spool").arg(&spool);
         let ran = command.env("WINDOWFLOW_DB", db).env_remove("WINDOWFLOW_SPOOL").output().unwrap();
         (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
@@ -60,7 +63,7 @@ fn a_variable_that_is_left_over_does_not_bring_files_into_another_store() {
     std::os::unix::fs::symlink(other.db(), &link).unwrap();
     assert_eq!(run(&["report"], &link).0, Some(0));
     let bare = World::new();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windowflow"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windowflow"));
     command.arg("report").arg("--spool").arg(bare.spool()).env("WINDOWFLOW_DB", one.db());
     assert_eq!(command.output().unwrap().status.code(), Some(0));
 }
@@ -95,6 +98,65 @@ fn it_ends_with_a_code_that_a_script_can_use() {
     let store = rusqlite::Connection::open(world.db()).unwrap();
     store.execute_batch("PRAGMA user_version = 99").unwrap();
     world.run(&["verify"]).exits(78);
+}
+
+/// The processor time of `verify` over a spool with so many files in failed/, in ticks; the least of
+/// three, which is nearest to what it costs without what else the machine does.
+fn ticks_of_failed(files: usize) -> u64 {
+    let world = World::with_store(1000, 0);
+    world.drain().ok();
+    let spool = world.spool();
+    let mut store = rusqlite::Connection::open(world.db()).unwrap();
+    let all = store.transaction().unwrap();
+    for number in 0..files {
+        let (name, at_ms) = (format!("{number:05}.json"), 1000 + number);
+        all.execute(
+            "INSERT INTO refusals (file, source, refused_at_ms, code, message) \
+             VALUES (?1, 'default', ?2, 'bad_json', 'no JSON')",
+            rusqlite::params![name, at_ms as i64],
+        )
+        .unwrap();
+        let reason = format!(
+            r#"{{"file":"{name}","refused_at_ms":{at_ms},"code":"bad_json","message":"no JSON"}}"#
+        );
+        fs::write(spool.join("failed").join(&name), "{").unwrap();
+        fs::write(spool.join(format!("failed/{name}.error.json")), reason).unwrap();
+    }
+    all.execute("UPDATE store SET refused_batches = ?1", [files as i64]).unwrap();
+    all.commit().unwrap();
+    drop(store);
+    let once = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windowflow"));
+        command.args(["verify", "--json", "--spool"]).arg(&spool).stdout(Stdio::piped());
+        command.env_remove("WINDOWFLOW_DB").env_remove("WINDOWFLOW_SPOOL");
+        let mut child = command.spawn().unwrap();
+        let mut text = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        // it has closed its output, and nobody has asked yet how it ended: its time can be read
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let path = format!("/proc/{}/stat", child.id());
+        let ticks = loop {
+            let stat = fs::read_to_string(&path).unwrap();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            if fields[0] == "Z" {
+                break fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::yield_now();
+        };
+        assert!(child.wait().unwrap().success(), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["checked"]["failed_files"], files);
+        ticks
+    };
+    (0..3).map(|_| once()).min().unwrap().max(1)
+}
+
+/// Four times as many cost about four times as much; before, it was sixteen times as much.
+#[test]
+fn case_147_verify_does_not_grow_with_the_square_of_failed() {
+    let (few, many) = (ticks_of_failed(1500), ticks_of_failed(6000));
+    assert!(many < 9 * few.max(4), "{few} and {many} ticks");
 }
 
 /// Of more than are listed the rest is counted.

@@ -5,12 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use windowflow::engine::settings::{LatePolicy, LateRule};
 use windowflow::store::checkup::Code;
+use windowflow::store::{Retention, Store as _};
 use windowflow::verify::{Verified, Verify};
 
 use super::clean::{figure, told};
 use super::spool;
-use crate::populated::{options, verify};
+use crate::populated::{Populated, options, verify};
 
 /// The names of what was found.
 fn names(verified: &Verified) -> BTreeSet<&'static str> {
@@ -267,6 +269,56 @@ fn what_can_rightly_be_is_not_found() {
     let gaps = verified.checkup.gaps().join("\n");
     assert!(gaps.contains("the files of 1 batches") && gaps.contains("played again"), "{gaps}");
     assert_eq!(figure(&verified, "batches_played_again"), 0);
+}
+
+/// Behind a horizon ids are forgotten, and whole rows of them. One that is lost is found all the same,
+/// with its file at hand by its name, without it by the balance.
+#[test]
+fn case_137_an_id_that_is_lost_in_front_of_a_horizon_is_found() {
+    for has_files in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let rule = LateRule::Window;
+        let mut all = Populated::begin_as(folder.path(), rule, LatePolicy::Aside, Some(20_000));
+        all.fill(12, 120);
+        let what = Retention { ledger: true, ..Retention::default() };
+        assert!(all.store().prune(&what).unwrap().ids > 300);
+        all.file(60);
+        let spool = all.close();
+        let clean = verify(&spool).unwrap();
+        assert_eq!(clean.checkup.total(), 0, "{}", told(&clean));
+        if !has_files {
+            for folder in ["done", "done/gw"] {
+                for found in fs::read_dir(spool.join(folder)).unwrap() {
+                    let path = found.unwrap().path();
+                    if path.is_file() {
+                        fs::remove_file(path).unwrap();
+                    }
+                }
+            }
+        }
+        alter(
+            &spool,
+            "DELETE FROM ledger_entries WHERE first = \
+             (SELECT first FROM ledger_entries ORDER BY first DESC LIMIT 1 OFFSET 3)",
+        );
+        let verified = verify(&spool).unwrap();
+        let text = told(&verified);
+        assert!(names(&verified).contains("entry_missing"), "files {has_files}: {text}");
+        assert!(!has_files || text.contains("(id \\\"event-"), "{text}");
+    }
+}
+
+/// What stands apart of a batch that is not there is no matter of retention.
+#[test]
+fn case_137_a_held_event_of_no_batch_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = LateRule::Window;
+    let mut all = Populated::begin_as(folder.path(), rule, LatePolicy::Aside, Some(20_000));
+    all.fill(12, 120);
+    let spool = all.close();
+    alter(&spool, "UPDATE held SET batch = 4711 WHERE batch = (SELECT MIN(batch) FROM held)");
+    let verified = verify(&spool).unwrap();
+    assert!(names(&verified).contains("held_differs"), "{}", told(&verified));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod clean;
 mod command;
 mod damage;
+mod each_column;
 mod repair;
 
 use std::sync::OnceLock;

@@ -7,8 +7,10 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::reader::Reader;
 use super::row::{Entry, without};
 use super::{Ledger, run};
+use crate::store::sqlite::removed::{self, Kind, Removed};
 
 /// How many rows are looked at for each that was added.
 const ROWS_A_ROW: u64 = 2;
@@ -42,7 +44,14 @@ pub(super) fn forget_one(
         .optional()?;
     let Some((first, row)) = found else { return Ok(()) };
     let is_it = |place: u64, entry: &Entry<'_>| first + place == position && entry.hash == hash;
-    replace(connection, first, without(&row, is_it)?).map(|_| ())
+    let gone = replace(connection, first, without(&row, is_it)?)?;
+    count_out(connection, gone)
+}
+
+/// Notes how many ids are forgotten: with those that are there they are all that ever came.
+fn count_out(connection: &Connection, gone: u64) -> rusqlite::Result<()> {
+    let more = Removed { rows: gone as i64, ..Removed::default() };
+    removed::add(connection, Kind::Ids, &more)
 }
 
 /// Forgets what is older than `from_ms` in at most `rows` rows behind `walk`. Runs that hold nothing
@@ -88,6 +97,7 @@ fn forget_rows(
         let kept = without(row, |_, entry| entry.timestamp_ms < from_ms)?;
         gone += replace(connection, *first, kept)?;
     }
+    count_out(connection, gone)?;
     let is_over = (found.len() as u64) < rows && to == within.end;
     let from = match found.last() {
         Some((first, _)) if found.len() as u64 == rows => first + 1,
@@ -175,6 +185,16 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// How many ids are there, by walking through all of them.
+pub(in crate::store::sqlite) fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut reader = Reader::new(connection, 0)?;
+    let mut count = 0;
+    while reader.advance()? {
+        count += u64::from(reader.entry().is_some());
+    }
+    Ok(count)
 }
 
 /// Behind all positions.

@@ -36,7 +36,7 @@ use crate::store::Scout;
 use super::memory::Sizes;
 use build::Build;
 use cursor::Cursor;
-pub(super) use forget::{Walk, forget_some};
+pub(super) use forget::{Walk, count, forget_some};
 pub(super) use in_order::InOrder;
 use merge::Merging;
 pub(super) use old::take_over;

@@ -32,6 +32,10 @@ fn database(path: &Path) -> Connection {
     let from = tables.find("-- what came with ids").unwrap();
     connection.execute_batch(&tables[from..]).unwrap();
     connection.execute_batch("CREATE TABLE store (hash_key BLOB NOT NULL)").unwrap();
+    let (_, removed) =
+        include_str!("../schema/0004.sql").split_once("CREATE TABLE removed").unwrap();
+    let (columns, _) = removed.split_once(';').unwrap();
+    connection.execute_batch(&format!("CREATE TABLE removed{columns}")).unwrap();
     connection.execute("INSERT INTO store VALUES (?1)", [KEY.0]).unwrap();
     connection
 }

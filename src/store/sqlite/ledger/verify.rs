@@ -15,26 +15,33 @@ use crate::store::checkup::{Checkup, Code};
 /// For how many positions of a run memory is taken at once: 8 bytes each.
 const AT_ONCE: u64 = 1 << 21;
 
-/// Looks at each row of entries: that it can be read to its end, in the order of batches, without a
-/// gap unless ids are forgotten in time, and that runs reach over all but the last.
+/// Looks at each row of entries: that it can be read to its end, in the order of batches, that those
+/// which are there and those which were forgotten are all that ever came, and that runs reach over
+/// all but the last.
 pub(in crate::store::sqlite) fn check_entries(
     connection: &Connection,
-    has_horizon: bool,
+    forgotten: i64,
     next_position: u64,
     checkup: &mut Checkup,
 ) -> rusqlite::Result<()> {
     let runs = run::list(connection)?;
-    let mut walk = Walk { runs: &runs, expected: 0, last: None, has_horizon, entries: 0, checkup };
+    let has_gaps = forgotten != 0;
+    let mut walk = Walk { runs: &runs, expected: 0, last: None, has_gaps, entries: 0, checkup };
     each_row(connection, 0, |first, row| {
         walk.row(first, row);
         Ok(())
     })?;
     let Walk { expected, entries, .. } = walk;
     checkup.checked("ids", entries);
-    if expected > next_position || (expected < next_position && !has_horizon) {
+    if expected > next_position || (expected < next_position && !has_gaps) {
         let found = format!("they end at {expected}");
         let expected = format!("up to {next_position}, as the store counts them");
         checkup.found(Code::EntryMissing, "entries of ids", expected, found);
+    }
+    let left = i128::from(next_position) - i128::from(forgotten);
+    if i128::from(entries) != left {
+        let expected = format!("{left}: {next_position} ids came, and {forgotten} were forgotten");
+        checkup.found(Code::EntryMissing, "entries of ids", expected, entries.to_string());
     }
     Ok(())
 }
@@ -46,7 +53,8 @@ struct Walk<'w> {
     expected: u64,
     /// The batch and index of the last entry.
     last: Option<(u64, u64)>,
-    has_horizon: bool,
+    /// Whether ids were forgotten.
+    has_gaps: bool,
     entries: u64,
     checkup: &'w mut Checkup,
 }
@@ -55,7 +63,7 @@ impl Walk<'_> {
     fn row(&mut self, first: u64, row: &[u8]) {
         let what = format!("entries from position {first} on");
         let expected = self.expected;
-        if first < expected || (first > expected && !self.has_horizon) {
+        if first < expected || (first > expected && !self.has_gaps) {
             let expected = format!("to begin at {expected}, where those before end");
             self.checkup.found(Code::EntryMissing, &what, expected, format!("begin at {first}"));
         }

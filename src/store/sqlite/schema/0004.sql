@@ -7,3 +7,65 @@ ALTER TABLE store ADD COLUMN trusted_ms INTEGER;
 -- which events an operator settled in one batch
 CREATE INDEX late_by_act ON late (applied_in, window_start_ms, key) WHERE applied_in IS NOT NULL;
 CREATE INDEX settled_by_act ON settled (settled_in);
+
+-- what retention took away, by kind of row: together with what is there it adds up to all that there
+-- ever was, so that a row that damage took is told from one that retention took. rows is how many;
+-- up_to is the greatest batch, start or time that may be gone; the sums are those of the rows that
+-- went
+CREATE TABLE removed (
+    kind           TEXT PRIMARY KEY,
+    rows           INTEGER NOT NULL,
+    up_to          INTEGER,
+    batches        INTEGER NOT NULL DEFAULT 0,
+    accepted       INTEGER NOT NULL DEFAULT 0,
+    late           INTEGER NOT NULL DEFAULT 0,
+    duplicate      INTEGER NOT NULL DEFAULT 0,
+    future         INTEGER NOT NULL DEFAULT 0,
+    expired        INTEGER NOT NULL DEFAULT 0,
+    released       INTEGER NOT NULL DEFAULT 0,
+    windows_closed INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+-- what an older version took away is what is missing now; ids are counted by the program
+INSERT INTO removed (kind, rows, up_to, batches, accepted, late, duplicate, future, expired)
+SELECT 'receipts', last_number - there, CASE WHEN last_number > there
+    THEN MAX(last_number - 10000, 0) END, batches - r.of_events, s.accepted - r.accepted,
+    s.late - r.late, s.duplicate - r.duplicate, s.future - r.future, s.expired - r.expired
+FROM store s, (SELECT COUNT(*) AS there, COALESCE(SUM(kind = 'events'), 0) AS of_events,
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN accepted END), 0) AS accepted,
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN late END), 0) AS late,
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN duplicate END), 0) AS duplicate,
+    COALESCE(SUM(CASE kind WHEN 'events' THEN future
+        WHEN 'release' THEN -(accepted + late + duplicate + expired) END), 0) AS future,
+    COALESCE(SUM(CASE WHEN kind IN ('events', 'release') THEN expired END), 0) AS expired
+    FROM batches) r;
+
+INSERT INTO removed (kind, rows, up_to) SELECT 'windows', 0, pruned_start_ms FROM store;
+
+INSERT INTO removed (kind, rows)
+SELECT 'late', CASE late_policy WHEN 'aside' THEN late - late_kept ELSE 0 END FROM store;
+
+INSERT INTO removed (kind, rows, up_to, windows_closed)
+SELECT 'moves', 0, CASE WHEN pruned_start_ms IS NOT NULL
+    THEN COALESCE((SELECT MIN(to_ms) - 1 FROM moves), watermark_ms) END,
+    (SELECT COALESCE(SUM(windows_closed), 0) FROM batches)
+    - (SELECT COALESCE(SUM(windows_closed), 0) FROM moves) FROM store;
+
+INSERT INTO removed (kind, rows, up_to)
+SELECT 'refusals', refused_batches - there, CASE WHEN refused_batches > there
+    THEN COALESCE((SELECT refused_at_ms + 1 FROM refusals ORDER BY refusal LIMIT 1), 0) END
+FROM store, (SELECT COUNT(*) AS there FROM refusals);
+
+INSERT INTO removed (kind, rows, released)
+SELECT 'settled', s.future - s.held - gone.discarded + gone.released, gone.released
+FROM store s, (SELECT (SELECT COUNT(*) FROM settled WHERE settlement = 'discarded') AS discarded,
+    (SELECT COALESCE(SUM(accepted + late + duplicate + future + expired), 0) FROM batches
+    WHERE kind = 'release') - (SELECT COUNT(*) FROM settled WHERE settlement = 'released')
+    AS released) gone;
+
+INSERT INTO removed (kind, rows, up_to)
+SELECT 'presence', 0, (SELECT MAX(at_ms) + 1 FROM (SELECT committed_at_ms AS at_ms FROM batches b
+    WHERE kind IN ('declare', 'idle', 'active') AND NOT EXISTS
+    (SELECT 1 FROM presence p WHERE p.batch = b.batch)
+    UNION ALL SELECT presence_since_ms FROM sources WHERE NOT EXISTS
+    (SELECT 1 FROM presence p WHERE p.source = sources.name))) FROM store;

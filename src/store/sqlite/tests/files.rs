@@ -50,7 +50,7 @@ fn tables_are_strict_and_commits_are_synced() {
                  AND name NOT LIKE 'sqlite_%' AND strict = 0";
     assert_eq!(text(loose), "Null");
     let all = "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND strict = 1";
-    assert_eq!(text(all), "Integer(19)");
+    assert_eq!(text(all), "Integer(20)");
 }
 
 #[test]

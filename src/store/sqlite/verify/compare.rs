@@ -6,21 +6,21 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Row, Rows};
 
 use super::{shown, streams};
-use crate::engine::settings::LatePolicy;
 use crate::store::Error;
 use crate::store::checkup::{Checkup, Code};
+use crate::store::sqlite::fault::fault;
 use crate::store::sqlite::read::SqliteSnapshot;
-use crate::store::sqlite::{fault::fault, head};
+use crate::store::sqlite::removed::{self, Kind};
 
 /// Which rows retention may have removed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowed {
     /// Windows that begin up to there.
     pruned_start_ms: Option<i64>,
-    /// So many late events.
-    late: u64,
-    /// Moves of the watermark to before that.
-    moves_before_ms: i64,
+    /// Late events.
+    late: bool,
+    /// Moves of the watermark up to there.
+    moves_up_to_ms: Option<i64>,
 }
 
 /// One table, as it is compared.
@@ -35,7 +35,7 @@ struct Table {
 }
 
 /// All that is said of events by rows, but when it was said.
-const TABLES: [Table; 10] = [
+const TABLES: [Table; 11] = [
     Table {
         code: Code::ReceiptDiffers,
         what: "receipt",
@@ -62,11 +62,11 @@ const TABLES: [Table; 10] = [
     Table {
         code: Code::LateDiffers,
         what: "late event that was released",
-        keys: 2,
-        sql: "SELECT batch, row_number() OVER (PARTITION BY batch ORDER BY event_index) AS nth, \
-              id, key, timestamp_ms, value, window_start_ms, watermark_ms, source, applied_in \
-              FROM late WHERE batch IN (SELECT batch FROM batches WHERE kind = 'release') \
-              ORDER BY batch, event_index",
+        keys: 4,
+        sql: "SELECT batch, id, timestamp_ms, value, key, window_start_ms, watermark_ms, source, \
+              applied_in FROM late \
+              WHERE batch IN (SELECT batch FROM batches WHERE kind = 'release') \
+              ORDER BY batch, id, timestamp_ms, value",
     },
     Table {
         code: Code::HeldDiffers,
@@ -101,6 +101,14 @@ const TABLES: [Table; 10] = [
         what: "producer version",
         keys: 1,
         sql: "SELECT name, accepted, late, duplicate, future, expired FROM versions ORDER BY name",
+    },
+    // nothing of a corrected window is packed apart from the tables
+    Table {
+        code: Code::RevisionDiffers,
+        what: "corrected window",
+        keys: 2,
+        sql: "SELECT start_ms, key, revision, revised_in FROM windows WHERE revision > 0 \
+              ORDER BY start_ms, key",
     },
     Table {
         code: Code::RevisionDiffers,
@@ -143,22 +151,19 @@ impl SqliteSnapshot {
     ) -> Result<(), Error> {
         let allowed = self.allowed()?;
         for table in &TABLES {
-            if table.what == "late event that was released" && allowed.late > 0 {
-                continue;
-            }
             let may_lack = |row: &[Value]| match (table.code, row) {
                 (Code::MoveDiffers, [Value::Integer(to_ms), ..]) => {
-                    *to_ms < allowed.moves_before_ms
+                    allowed.moves_up_to_ms.is_some_and(|up_to_ms| *to_ms <= up_to_ms)
                 }
                 (Code::RevisionDiffers, [Value::Integer(start_ms), ..]) => {
                     allowed.pruned_start_ms.is_some_and(|ms| *start_ms <= ms)
                 }
-                (Code::LateDiffers, _) => allowed.late > 0,
+                (Code::LateDiffers, _) => allowed.late,
                 _ => false,
             };
             compare(self, replayed, table, "the files, played again,", &may_lack, checkup)?;
         }
-        let figures = if allowed.pruned_start_ms.is_some() || allowed.late > 0 {
+        let figures = if allowed.pruned_start_ms.is_some() || allowed.late {
             "SELECT 'figures', watermark_ms, last_number, last_batch, batches, accepted, late, \
              duplicate, future, expired, held FROM store"
         } else {
@@ -175,16 +180,11 @@ impl SqliteSnapshot {
 
     fn allowed(&self) -> Result<Allowed, Error> {
         self.read("what retention removed", |connection| {
-            let head = head::load(connection)?;
-            let is_aside = self.fixed().late_policy() == LatePolicy::Aside;
-            let late = if is_aside { head.counts.late.saturating_sub(head.late_kept) } else { 0 };
-            let first_ms: Option<i64> =
-                connection.query_row("SELECT MIN(to_ms) FROM moves", [], |row| row.get(0))?;
-            let moves_before_ms = match head.pruned_start_ms {
-                Some(_) => first_ms.unwrap_or(i64::MAX),
-                None => i64::MIN,
-            };
-            Ok(Allowed { pruned_start_ms: head.pruned_start_ms, late, moves_before_ms })
+            Ok(Allowed {
+                pruned_start_ms: removed::of(connection, Kind::Windows)?.up_to,
+                late: removed::of(connection, Kind::Late)?.rows != 0,
+                moves_up_to_ms: removed::of(connection, Kind::Moves)?.up_to,
+            })
         })
     }
 }

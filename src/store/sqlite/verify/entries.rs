@@ -73,15 +73,22 @@ pub struct Lookup<'s> {
 }
 
 impl SqliteSnapshot {
+    /// The least timestamp whose id is remembered.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn remembered_from_ms(&self) -> Result<i64, Error> {
+        self.read("the watermark", |connection| self.oldest_ms(connection))
+    }
+
     /// Makes the ledger ready to be asked: about 3 bytes of memory for each id.
     ///
     /// # Errors
     /// By kind.
     pub fn lookup(&self) -> Result<Lookup<'_>, Error> {
+        let oldest_ms = self.remembered_from_ms()?;
         self.read("ids", |connection| {
             let head = head::load(connection)?;
-            let horizon_ms = self.fixed().dedup_horizon_ms();
-            let oldest_ms = horizon_ms.map_or(i64::MIN, |ms| head.watermark_ms.saturating_sub(ms));
             let ledger = ledger::Ledger::for_reading(connection, head.next_position)?;
             Ok(Lookup { snapshot: self, ledger, key: self.hash_key()?, oldest_ms })
         })

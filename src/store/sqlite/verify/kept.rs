@@ -6,6 +6,7 @@ use super::shown;
 use crate::engine::settings::Settings;
 use crate::store::checkup::{Checkup, Code};
 use crate::store::sqlite::head;
+use crate::store::sqlite::removed::{self, Kind};
 
 /// What is said of each source agrees with the receipt of its last batch and with its last note,
 /// and the watermark is not behind where they let it be.
@@ -16,11 +17,15 @@ pub(super) fn check_sources(
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(
         "SELECT name, last_batch_at_ms, last_file, batch, committed_at_ms, file FROM sources \
-         LEFT JOIN batches ON batch = last_batch WHERE last_batch IS NOT NULL \
+         LEFT JOIN batches ON batch = last_batch WHERE (last_batch IS NOT NULL \
          AND (last_batch_at_ms IS NOT committed_at_ms OR last_file IS NOT batches.file) \
-         AND (batch IS NOT NULL OR last_batch > (SELECT last_number - 10000 FROM store))",
+         AND (batch IS NOT NULL OR last_batch NOT BETWEEN 1 AND ?1)) OR (last_batch IS NULL AND \
+         (last_batch_at_ms IS NOT NULL OR last_file IS NOT NULL OR sources.accepted <> 0 OR \
+         sources.late <> 0 OR sources.duplicate <> 0 OR sources.future <> 0 OR \
+         sources.expired <> 0 OR max_timestamp_ms IS NOT NULL))",
     )?;
-    let mut rows = statement.query([])?;
+    let gone_up_to = removed::of(connection, Kind::Receipts)?.up_to.unwrap_or(0);
+    let mut rows = statement.query(params![gone_up_to])?;
     while let Some(row) = rows.next()? {
         let told = |first: usize| -> rusqlite::Result<String> {
             let (at_ms, file): (Option<i64>, Option<String>) =
@@ -103,7 +108,10 @@ pub(super) fn check_revisions(
         };
         let has_next = newest.is_some_and(|newest| revision < newest)
             && held.is_some_and(|held| count < held)
-            && revised_in.is_some_and(|revised_in| batch <= revised_in)
+            && revised_in.is_some_and(|revised_in| match newest == Some(revision + 1) {
+                true => batch == revised_in,
+                false => batch < revised_in,
+            })
             && batch <= last_number;
         if !follows || !has_next {
             let what = format!("window {start_ms} of key {}, revision {revision}", shown(&key));

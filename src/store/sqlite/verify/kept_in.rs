@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 
 use rusqlite::{Row, params};
 
-use crate::engine::settings::LatePolicy;
-use crate::store::sqlite::head;
 use crate::store::sqlite::read::SqliteSnapshot;
+use crate::store::sqlite::removed::{self, Kind};
 use crate::store::{Error, Kept};
 
 /// How many are read at once.
@@ -76,21 +75,12 @@ impl SqliteSnapshot {
     /// By kind.
     pub fn knows_all_kept(&self, kind: Kept) -> Result<bool, Error> {
         self.read("kept events", |connection| {
-            let head = head::load(connection)?;
-            if kind == Kept::Late {
-                let is_aside = self.fixed().late_policy() == LatePolicy::Aside;
-                return Ok(!is_aside || head.late_kept >= head.counts.late);
-            }
-            let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u64>(0));
-            // each that was released has one outcome since
-            let released = count(
-                "SELECT COALESCE(SUM(accepted + late + expired), 0) FROM batches \
-                 WHERE kind = 'release'",
-            )?;
-            let settled = count("SELECT COUNT(*) FROM settled WHERE settlement = 'released'")?;
-            let discarded = count("SELECT COUNT(*) FROM settled WHERE settlement = 'discarded'")?;
-            // what was discarded still counts as ahead
-            Ok(settled == released && head.held.wrapping_add(discarded) == head.counts.future)
+            let kind = match kind {
+                Kept::Late => Kind::Late,
+                Kept::Held => Kind::Settled,
+            };
+            // that no others are missing is checked elsewhere
+            Ok(removed::of(connection, kind)?.rows == 0)
         })
     }
 

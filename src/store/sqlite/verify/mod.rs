@@ -1,6 +1,7 @@
 //! Looks through a snapshot of the store: that SQLite finds its file whole, that the ledger is what
 //! was written, and that all that is told twice is told alike. Nothing is changed.
 
+mod balance;
 mod compare;
 mod entries;
 mod kept;
@@ -18,6 +19,7 @@ use crate::store::{Error, ReceiptRow};
 
 use super::fault::fault;
 use super::read::SqliteSnapshot;
+use super::removed::{self, Kind};
 use super::{head, ledger, receipts};
 pub use entries::{Entries, Lookup};
 pub use kept_in::{KeptIn, KeptOne};
@@ -51,10 +53,10 @@ impl SqliteSnapshot {
     /// # Errors
     /// By kind; damage is a finding.
     pub fn check_ledger(&self, checkup: &mut Checkup) -> Result<bool, Error> {
-        let has_horizon = self.fixed().dedup_horizon_ms().is_some();
         let entries = self.looked("entries of ids", checkup, |connection, checkup| {
             let next = head::load(connection)?.next_position;
-            ledger::check_entries(connection, has_horizon, next, checkup)
+            let forgotten = removed::of(connection, Kind::Ids)?.rows;
+            ledger::check_entries(connection, forgotten, next, checkup)
         })?;
         let runs = self.looked("runs of ids", checkup, ledger::check_runs)?;
         Ok(entries && runs && self.looked("order of ids", checkup, ledger::check_twice)?)
@@ -67,8 +69,9 @@ impl SqliteSnapshot {
     pub fn check_sums(&self, checkup: &mut Checkup) -> Result<(), Error> {
         let settings = *self.fixed();
         self.looked("receipts", checkup, sums::check_receipts)?;
-        self.looked("counts", checkup, |connection, checkup| {
-            sums::check_counts(connection, &settings, checkup)
+        self.looked("counts", checkup, sums::check_counts)?;
+        self.looked("what retention removed", checkup, |connection, checkup| {
+            balance::check(connection, &settings, checkup)
         })?;
         self.looked("accounts", checkup, sums::check_accounts)?;
         self.looked("moves of the watermark", checkup, sums::check_moves)?;
@@ -110,18 +113,30 @@ impl SqliteSnapshot {
         self.read("last batch", |connection| Ok(head::load(connection)?.last_number))
     }
 
-    /// Whether the store has a refusal of that file, at that moment, for that reason; also when it
-    /// is from before the first that is kept.
+    /// Shows the file, moment and code of each refusal that is kept, in one pass.
     ///
     /// # Errors
     /// By kind.
-    pub fn knows_refusal(&self, file: &str, at_ms: i64, code: &str) -> Result<bool, Error> {
+    pub fn each_refusal(&self, each: &mut dyn FnMut(String, i64, String)) -> Result<(), Error> {
         self.read("refusals", |connection| {
-            let sql = "SELECT EXISTS (SELECT 1 FROM refusals WHERE file = ?1 AND \
-                       refused_at_ms = ?2 AND code = ?3) OR EXISTS (SELECT 1 FROM refusals \
-                       WHERE refusal > 1 AND refusal = (SELECT MIN(refusal) FROM refusals) \
-                       AND refused_at_ms >= ?2)";
-            connection.prepare_cached(sql)?.query_row(params![file, at_ms, code], |row| row.get(0))
+            let sql = "SELECT file, refused_at_ms, code FROM refusals ORDER BY refusal";
+            let mut statement = connection.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                each(row.get(0)?, row.get(1)?, row.get(2)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// How many refusals retention removed, and the moment before which all of these were.
+    ///
+    /// # Errors
+    /// By kind.
+    pub fn removed_refusals(&self) -> Result<(i64, i64), Error> {
+        self.read("what retention removed", |connection| {
+            let gone = removed::of(connection, Kind::Refusals)?;
+            Ok((gone.rows, gone.up_to.unwrap_or(i64::MIN)))
         })
     }
 

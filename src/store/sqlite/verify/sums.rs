@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::int;
 use crate::engine::Counts;
-use crate::engine::settings::{LatePolicy, Settings};
 use crate::store::checkup::{Checkup, Code};
+use crate::store::sqlite::removed::{self, Kind};
 use crate::store::sqlite::{accounts, head, receipts, recent};
-use crate::store::{Act, KEPT_RECEIPTS, ReceiptRow};
+use crate::store::{Act, ReceiptRow};
 
 /// The acts by their names.
 const ACTS: [Act; 7] =
@@ -19,14 +19,14 @@ const ACTS: [Act; 7] =
 /// What all receipts come to.
 #[derive(Default)]
 struct Sum {
-    first: Option<u64>,
     last: Option<ReceiptRow>,
     last_events: Option<ReceiptRow>,
     batches: u64,
     counts: Counts,
     released: u64,
     receipts: u64,
-    has_gap: bool,
+    /// The greatest batch whose receipt retention removed.
+    gone_up_to: u64,
 }
 
 /// Receipts follow each other without a gap, up to the last batch, and add up to the totals.
@@ -35,10 +35,11 @@ pub(super) fn check_receipts(
     checkup: &mut Checkup,
 ) -> rusqlite::Result<()> {
     let head = head::load(connection)?;
-    let mut sum = Sum::default();
-    let bound = head.last_number.saturating_sub(KEPT_RECEIPTS);
+    let gone = removed::of(connection, Kind::Receipts)?;
+    let gone_up_to = gone.up_to.and_then(|up_to| u64::try_from(up_to).ok()).unwrap_or(0);
+    let mut sum = Sum { gone_up_to, ..Sum::default() };
     receipts::each(connection, 0, &mut |receipt| {
-        sum.add(receipt, bound, checkup);
+        sum.add(receipt, checkup);
         ControlFlow::Continue(())
     })?;
     checkup.checked("receipts", sum.receipts);
@@ -56,24 +57,28 @@ pub(super) fn check_receipts(
     }
     let last_batch = sum.last_events.as_ref().map(|last| last.batch);
     let last_at_ms = sum.last_events.as_ref().map(|last| last.committed_at_ms);
-    let is_kept = head.last_batch.is_none_or(|batch| batch > bound);
-    if is_kept && (last_batch, last_at_ms) != (head.last_batch, head.last_ingest_at_ms) {
+    // only where the receipts of all events are removed it is not known
+    let is_known = last_batch.is_some() || head.last_batch.is_none_or(|batch| batch > gone_up_to);
+    if is_known && (last_batch, last_at_ms) != (head.last_batch, head.last_ingest_at_ms) {
         let expected = format!("batch {last_batch:?} at {last_at_ms:?}, as its receipt says");
         let found = format!("batch {:?} at {:?}", head.last_batch, head.last_ingest_at_ms);
         checkup.found(Code::CountsDiffer, "the last batch of events", expected, found);
     }
-    if sum.first.is_some_and(|first| first > 1) || sum.has_gap {
-        checkup.not_checked(format!(
-            "the totals of the whole store against its receipts: those before batch {} were \
-             removed by retention",
-            sum.first.unwrap_or(0)
-        ));
-        return Ok(());
+    let all = i128::from(sum.receipts) + i128::from(gone.rows);
+    if all != i128::from(head.last_number) {
+        let expected = format!("{}, and {} that retention removed", sum.receipts, gone.rows);
+        let found = format!("{} batches", head.last_number);
+        checkup.found(Code::ReceiptMissing, "the number of receipts", expected, found);
     }
-    let counts = Counts { future: sum.counts.future.wrapping_sub(sum.released), ..sum.counts };
-    let expected = (sum.batches, counts);
+    add(&mut sum.counts, &gone.counts);
+    let released = sum.released.wrapping_add(gone.released as u64);
+    let counts = Counts { future: sum.counts.future.wrapping_sub(released), ..sum.counts };
+    let expected = (sum.batches.wrapping_add(gone.batches as u64), counts);
     if expected != (head.batches, head.counts) {
-        let expected = format!("{} batches: {}, the sum of all receipts", expected.0, expected.1);
+        let expected = format!(
+            "{} batches: {}, the sum of all receipts, and of those that retention removed",
+            expected.0, expected.1
+        );
         let found = format!("{} batches: {}", head.batches, head.counts);
         checkup.found(Code::CountsDiffer, "the totals of the store", expected, found);
     }
@@ -81,15 +86,14 @@ pub(super) fn check_receipts(
 }
 
 impl Sum {
-    fn add(&mut self, receipt: &ReceiptRow, bound: u64, checkup: &mut Checkup) {
+    fn add(&mut self, receipt: &ReceiptRow, checkup: &mut Checkup) {
         let batch = receipt.batch;
         let before = self.last.as_ref().map_or(0, |last| last.batch);
-        if batch != before + 1 && batch > bound + 1 && before + 1 > bound {
-            let what = format!("batches {} to {}", before + 1, batch - 1);
+        let next = (before + 1).max(self.gone_up_to + 1);
+        if batch > next {
+            let what = format!("batches {next} to {}", batch - 1);
             let expected = "a receipt of each: numbers follow on one another";
             checkup.found(Code::ReceiptMissing, what, expected, "none");
-        } else if batch != before + 1 && before > 0 {
-            self.has_gap = true;
         }
         let what = format!("receipt of batch {batch}");
         if let Some(last) = &self.last
@@ -106,7 +110,7 @@ impl Sum {
             None => receipt.sha256.as_ref().is_some_and(is_hash) && receipt.bytes.is_some(),
             Some(act) => {
                 ACTS.iter().any(|one| one.name() == act)
-                    && receipt.sha256.is_none()
+                    && (receipt.sha256.is_none() && receipt.bytes.is_none())
                     && receipt.file == *act
                     && receipt.asked_by.is_some()
             }
@@ -116,7 +120,6 @@ impl Sum {
             checkup.found(Code::ReceiptDiffers, what, "what such a batch leaves behind", found);
         }
         self.receipts += 1;
-        self.first.get_or_insert(batch);
         match receipt.act.as_deref() {
             None => {
                 self.batches += 1;
@@ -150,11 +153,7 @@ fn add(to: &mut Counts, more: &Counts) {
 }
 
 /// The counts that the store keeps of its rows are those of its rows.
-pub(super) fn check_counts(
-    connection: &Connection,
-    settings: &Settings,
-    checkup: &mut Checkup,
-) -> rusqlite::Result<()> {
+pub(super) fn check_counts(connection: &Connection, checkup: &mut Checkup) -> rusqlite::Result<()> {
     let head = head::load(connection)?;
     let count = |sql: &str| connection.query_row(sql, [], int);
     let windows = count("SELECT COUNT(*) FROM windows")?;
@@ -191,20 +190,6 @@ pub(super) fn check_counts(
     checkup.checked("windows", windows);
     checkup.checked("late_events", late);
     checkup.checked("held_events", head.held);
-    let is_aside = settings.late_policy() == LatePolicy::Aside;
-    let at_most = if is_aside { head.counts.late } else { 0 };
-    if late > at_most {
-        let expected = format!("at most {at_most}, as many as were counted as late");
-        checkup.found(Code::LateDiffers, "late events that are kept", expected, late.to_string());
-    }
-    if is_aside && late < head.counts.late {
-        let gone = head.counts.late - late;
-        checkup.not_checked(format!("{gone} late events: removed by retention"));
-    }
-    if head.held > head.counts.future {
-        let expected = format!("at most {}, as many as were counted", head.counts.future);
-        checkup.found(Code::HeldDiffers, "held events", expected, head.held.to_string());
-    }
     Ok(())
 }
 
@@ -255,6 +240,7 @@ pub(super) fn check_accounts(
 /// Moves of the watermark follow each other, and close as many windows as the receipts say.
 pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rusqlite::Result<()> {
     let head = head::load(connection)?;
+    let gone = removed::of(connection, Kind::Moves)?.up_to;
     let mut statement = connection.prepare(
         "SELECT to_ms, from_ms, batch, windows_closed, event_index FROM moves ORDER BY to_ms",
     )?;
@@ -286,8 +272,7 @@ pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rus
         }
         if batch != last_batch {
             // of the first one some may have been removed
-            if last_batch > 0 && (first_batch != Some(last_batch) || head.pruned_start_ms.is_none())
-            {
+            if last_batch > 0 && (first_batch != Some(last_batch) || gone.is_none()) {
                 compare(last_batch, in_batch, checkup)?;
             }
             first_batch.get_or_insert(batch);
@@ -296,17 +281,16 @@ pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rus
         in_batch = in_batch.wrapping_add(closed);
         (last_ms, last_batch) = (to_ms, batch);
     }
-    if last_batch > 0 && (first_batch != Some(last_batch) || head.pruned_start_ms.is_none()) {
+    if last_batch > 0 && (first_batch != Some(last_batch) || gone.is_none()) {
         compare(last_batch, in_batch, checkup)?;
     }
     checkup.checked("moves", moves);
-    let from =
-        if head.pruned_start_ms.is_some() { first_batch.unwrap_or(u64::MAX >> 1) } else { 0 };
     let mut without = connection.prepare(
-        "SELECT batch, windows_closed FROM batches WHERE windows_closed > 0 AND batch >= ?1 \
+        "SELECT batch, windows_closed FROM batches b WHERE windows_closed > 0 AND \
+         COALESCE((SELECT watermark_ms FROM batches WHERE batch = b.batch - 1), 0) >= ?1 \
          AND batch NOT IN (SELECT batch FROM moves) ORDER BY batch",
     )?;
-    let mut rows = without.query(params![from])?;
+    let mut rows = without.query(params![gone.unwrap_or(i64::MIN)])?;
     while let Some(row) = rows.next()? {
         let (batch, closed): (u64, u64) = (row.get(0)?, row.get(1)?);
         let what = format!("windows closed by batch {batch}");
