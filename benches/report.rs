@@ -50,6 +50,7 @@ impl Snapshot for Windows {
             max_timestamp_ms: Some(BEGUN_MS + half_ms),
             last_batch: Some(1),
             last_ingest_at_ms: Some(BEGUN_MS),
+            trusted_ms: None,
             batches: 1,
             refused_batches: 0,
             counts: Counts::default(),

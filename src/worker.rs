@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
@@ -204,7 +203,7 @@ impl Worker {
                 "drop the file itself: copy it under a name that begins with a dot, then rename \
                  it; or link it in with ln, without -s",
             );
-            let so_far = self.record(never_opened(entry, refusal));
+            let so_far = self.record(never_opened(entry, refusal, self.store.now_ms()));
             group.push(Taken { entry: entry.clone(), opened: None, delivery: None, so_far });
         }
         self.end(group, pace)
@@ -232,7 +231,7 @@ impl Worker {
                  a bug, with the file"
             ),
         );
-        let so_far = self.record(never_opened(entry, refusal));
+        let so_far = self.record(never_opened(entry, refusal, self.store.now_ms()));
         let taken = Taken { entry: entry.clone(), opened: None, delivery: None, so_far };
         self.end(vec![taken], pace)
     }
@@ -247,7 +246,7 @@ impl Worker {
                 advice::readable(&entry.path_in(self.spool.inbox()))
             ),
         );
-        never_opened(entry, refusal)
+        never_opened(entry, refusal, self.store.now_ms())
     }
 
     /// Whether what was refused may still have been on its way: it changed while it was read,
@@ -299,13 +298,13 @@ fn is_due(said: &mut Option<Instant>, now: Instant) -> bool {
 }
 
 /// The refusal of what was never opened.
-fn never_opened(entry: &Entry, refusal: Refusal) -> Box<RefusedBatch> {
+fn never_opened(entry: &Entry, refusal: Refusal, now_ms: i64) -> Box<RefusedBatch> {
     Box::new(RefusedBatch {
         file: entry.shown(),
         source: entry.source().to_owned(),
         sha256: None,
         bytes: None,
-        refused_at_ms: Clock::System.now_ms(),
+        refused_at_ms: now_ms,
         refusal,
     })
 }

@@ -10,7 +10,7 @@ use super::{Exit, Failure, asked_by, complain, results};
 use crate::act::{self, Asked, Implausible, Reached};
 use crate::clock::Clock;
 use crate::report;
-use crate::store::{Snapshot, Summary};
+use crate::store::{Snapshot, Store, Summary};
 
 pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
     let mut store = at.open()?;
@@ -18,7 +18,7 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
         let summary = snapshot(at)?.summary()?;
         let Summary { watermark_ms, max_timestamp_ms: newest_ms, settings, .. } = summary;
         let reached = Reached { watermark_ms, newest_ms };
-        act::refuse_implausible(command.to_ms, Clock::System.now_ms(), reached, &settings)
+        act::refuse_implausible(command.to_ms, store.now_ms(), reached, &settings)
             .map_err(implausible)?;
     }
     let by = asked_by();

@@ -131,7 +131,7 @@ pub(crate) enum Command {
     /// needs is kept whatever is set. The daemon does the same by itself when it is idle.
     #[command(after_help = "Example:\n  \
         windowflow --config /etc/windowflow/windowflow.toml prune")]
-    Prune,
+    Prune(Prune),
     /// Set the watermark by hand: windows that end by then are final
     ///
     /// For when nothing more will come. It never moves back; who asked is recorded. A step further
@@ -352,6 +352,13 @@ pub(crate) struct Sources {
     /// Why, for the record
     #[arg(long, value_name = "TEXT", requires = "declare")]
     pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Prune {
+    /// Set the trusted time of the store, by which age is measured, to the clock first
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
 }
 
 #[derive(Debug, ClapArgs)]

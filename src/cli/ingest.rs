@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::args::{Check, Ingest as Arguments, Where};
 use super::each::Each;
 use super::{Exit, Failure, complain, delivery, results};
-use crate::clock::Clock;
 use crate::decode::Limits;
 use crate::engine::settings::Settings;
 use crate::engine::{Counts, Judged};
@@ -123,7 +122,7 @@ impl Hand<'_> {
         seconds: Seconds<'_>,
         out: &mut dyn Write,
     ) -> Result<Ended, Failure> {
-        let (limits, now_ms) = (self.limits.clone(), Clock::System.now_ms());
+        let (limits, now_ms) = (self.limits.clone(), store.now_ms());
         let ingest = Ingest { delivery, limits, mode: self.mode, now_ms, seconds };
         let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
         watched.each = self.events.then(|| Each::new(self.at.json)).transpose()?;

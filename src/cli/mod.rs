@@ -144,7 +144,7 @@ fn dispatch(args: Args) -> Result<Exit, Failure> {
         Command::Sources(command) => report::sources(at, &command),
         Command::Explain(command) => explain::run(at, &command),
         Command::Lateness(command) => lateness::run(at, &command),
-        Command::Prune => prune::run(at),
+        Command::Prune(command) => prune::run(at, &command),
         Command::Advance(command) => advance::run(at, &command),
         Command::Run(command) => run::run(at, &command),
         Command::Failed => failed::list(at),

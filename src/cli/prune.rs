@@ -6,20 +6,28 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::args::Where;
+use super::args::{Prune, Where};
 use super::report::snapshot;
 use super::settle::pause;
 use super::{Exit, Failure, complain, results};
 use crate::clock::Clock;
 use crate::config;
 use crate::prune::{self, Removed};
+use crate::report;
 use crate::spool::Spool;
-use crate::store::Snapshot;
+use crate::store::{Snapshot, Store, is_behind};
 
-pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
     let retention = at.config()?.map(|config| config.retention).unwrap_or_default();
     let mut store = at.open()?;
-    let now_ms = Clock::System.now_ms();
+    if command.trust_clock {
+        let before_ms = store.trusted_ms();
+        store.trust_now()?;
+        let (before, after) = (report::utc(before_ms), report::utc(store.trusted_ms()));
+        complain(&format!("trusted time set from {before} to the clock, {after}"));
+    }
+    let now_ms = store.trusted_ms();
+    note_distance(now_ms, Clock::System.now_ms());
     let mut go_on = || ControlFlow::Continue(());
     // the files first: they are told by their receipts
     let state = snapshot(at)?;
@@ -89,6 +97,21 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         );
     }
     Ok(Exit::Done)
+}
+
+/// From where on it is worth saying how far the trusted time is behind the clock: a day.
+const FAR_MS: i64 = 86_400_000;
+
+/// Says where the trusted time and the clock are far apart: age is measured by the former.
+fn note_distance(trusted_ms: i64, now_ms: i64) {
+    if is_behind(trusted_ms, now_ms) || now_ms.saturating_sub(trusted_ms) > FAR_MS {
+        complain(&format!(
+            "note: age is measured by the trusted time of the store, {}, and the clock says {}; if \
+             the clock is right: windowflow prune --trust-clock",
+            report::utc(trusted_ms),
+            report::utc(now_ms)
+        ));
+    }
 }
 
 impl From<prune::Error> for Failure {

@@ -14,7 +14,7 @@ use crate::report::{self, Holding, is_all_expired, is_awaited, suspected_unit};
 use crate::spool::name::{shown, shown_path};
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
-use crate::store::{self, Snapshot, SourceRow, Summary};
+use crate::store::{self, Snapshot, SourceRow, Summary, is_behind};
 
 /// For how long the daemon may give no sign of life before it counts as stuck, in seconds.
 const MOST_SILENT_S: i64 = 45;
@@ -54,6 +54,9 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
     out.flush()?;
     error.map_or_else(|| Ok(status.exit()), |error| Err(Failure::from(error)))
 }
+
+/// From where on a clock ahead of the trusted time is worth naming: a day.
+const FAR_AHEAD_MS: i64 = 86_400_000;
 
 /// What the store says.
 struct Known {
@@ -97,6 +100,32 @@ impl Known {
         self.sources.iter().filter_map(|source| Some((source, suspected_unit(source)?)))
     }
 
+    /// The trusted time, where the clock is too far behind it to be believed.
+    fn disbelieved_by(&self) -> Option<i64> {
+        self.summary.trusted_ms.filter(|ms| is_behind(*ms, Clock::System.now_ms()))
+    }
+
+    /// Where the trusted time and the clock are far apart: what follows from that.
+    fn clock_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Some(trusted_ms) = self.summary.trusted_ms else { return Ok(()) };
+        let now_ms = Clock::System.now_ms();
+        let what = match () {
+            () if self.disbelieved_by().is_some() => {
+                "the clock is behind, and is not believed: events are judged by the trusted time"
+            }
+            () if now_ms.saturating_sub(trusted_ms) > FAR_AHEAD_MS => {
+                "age is measured by the trusted time, which follows the clock while the daemon runs"
+            }
+            () => return Ok(()),
+        };
+        let (clock, trusted) = (report::utc(now_ms), report::utc(trusted_ms));
+        writeln!(
+            out,
+            "clock       {clock}; trusted time of the store: {trusted}: {what}; if the clock is \
+             right: windowflow prune --trust-clock"
+        )
+    }
+
     fn members(&self) -> Value {
         let names = self.held_back_by().iter().map(|s| s.source.as_str()).collect::<Vec<_>>();
         let versions: serde_json::Map<String, Value> =
@@ -113,6 +142,9 @@ impl Known {
             "held_back_by": names,
             "last_batch": self.summary.last_batch,
             "last_ingest_at_ms": self.summary.last_ingest_at_ms,
+            "clock_ms": Clock::System.now_ms(),
+            "trusted_ms": self.summary.trusted_ms,
+            "clock_is_behind": self.disbelieved_by().is_some(),
             "batches": self.summary.batches,
             "refused_batches": self.summary.refused_batches,
             "counts": self.summary.counts,
@@ -131,6 +163,7 @@ impl Known {
 
     fn text(&self, out: &mut dyn Write) -> io::Result<()> {
         let summary = &self.summary;
+        self.clock_text(out)?;
         writeln!(
             out,
             "watermark   {} ({})",
@@ -195,7 +228,8 @@ impl Known {
 impl Status {
     fn exit(&self) -> Exit {
         let is_hindered = |state: &State| state.is_hindered() || silent_s(state).is_some();
-        let fault = self.is_mute || self.state.as_ref().is_some_and(is_hindered);
+        let is_behind = self.known.as_ref().is_some_and(|known| known.disbelieved_by().is_some());
+        let fault = is_behind || self.is_mute || self.state.as_ref().is_some_and(is_hindered);
         match (self.running, fault) {
             (false, _) => Exit::Failed,
             (true, true) => Exit::Again,

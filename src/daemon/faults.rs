@@ -22,6 +22,8 @@ pub(super) enum Part {
     Files,
     /// The copy of a file that changed after its move.
     LateWrites,
+    /// The time of day: it is behind what the store knows.
+    Clock,
     /// The next start: the configuration was read again, and is wrong.
     Config,
     /// The store's log, which is not emptied.
@@ -38,7 +40,7 @@ impl Part {
     /// Before the text of the fault, where it does not say so itself.
     fn prefix(self) -> &'static str {
         match self {
-            Part::Progress | Part::Spool | Part::Files | Part::Log => "",
+            Part::Progress | Part::Spool | Part::Files | Part::Clock | Part::Log => "",
             Part::LateWrites => "a file that changed after its move is not taken in again: ",
             Part::Config => "configuration: ",
             Part::Reports => "no report: ",
@@ -52,6 +54,7 @@ impl Part {
             Part::Progress => "if this lasts, it has to be looked at",
             Part::Spool => "trying again until it passes",
             Part::Files | Part::LateWrites => "trying again later",
+            Part::Clock => "this ends when they agree",
             Part::Config => "the next good reload ends this",
             Part::Reports => "trying again until it passes",
             Part::Log => "it is emptied after that",

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::drain::Drain;
 use super::faults::Part;
-use crate::clock::Clock;
 use crate::prune;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Pace, Pruned, Snapshot, Store};
@@ -77,7 +76,7 @@ impl Retain {
             is_cut |= is_enough;
             if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let now_ms = Clock::System.now_ms();
+        let now_ms = store.trusted_ms();
         let mut faults = Vec::new();
         if let Some(watermark_ms) = files(drain, now_ms, &mut pace, &mut faults) {
             let ids = self.walked_at_ms != Some(watermark_ms);

@@ -18,16 +18,24 @@ use super::quiet::{Quiet, Spent};
 use super::resting::{MOST_SHOWN, Resting};
 use super::retain::Retain;
 use super::state::OpenFile;
+use crate::clock::{Clock, utc};
 use crate::spool::accepted::Accepted;
 use crate::spool::late_writes::LateWrites;
 use crate::spool::name::shown_path;
 use crate::spool::scan::{Depth, Odd, Scan, ScanError, Scanner, Why};
 use crate::spool::watch::{self, Hint, Watch};
+use crate::store::is_behind;
 use crate::store::sqlite::SqliteStore;
 use crate::worker::{Reach, Trouble, Worker};
 
 /// How often the inbox is looked through when the kernel does not tell of new files.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the trusted time is kept while no batch comes.
+const KEEP_TIME_EVERY: Duration = Duration::from_secs(600);
+
+/// The same while the clock is not believed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// For how many settle times a single run waits for files that are still changing before it begins
 /// with the others.
@@ -71,6 +79,8 @@ pub(super) struct Round {
     // what the configuration declares is not in the store yet
     undeclared: bool,
     accepted: Accepted,
+    // when the trusted time was last kept
+    time_kept: Instant,
     retain: Retain,
     late_writes: LateWrites,
 }
@@ -111,6 +121,7 @@ impl Round {
             unwatched_since: None,
             undeclared: true,
             accepted: Accepted::default(),
+            time_kept: Instant::now(),
             retain: Retain::new(),
             late_writes: LateWrites::default(),
             drain,
@@ -436,6 +447,36 @@ impl Round {
         true
     }
 
+    /// Keeps the trusted time now and then: a commit does so, too, but there may be none for long.
+    /// And says so while the clock is too far behind it to be believed.
+    fn keep_time(&mut self) {
+        let store = self.worker.store();
+        let (trusted_ms, now_ms) = (store.trusted_ms(), Clock::System.now_ms());
+        // somebody may have said meanwhile that the clock is right
+        let is_due = self.time_kept.elapsed()
+            >= if is_behind(trusted_ms, now_ms) { LOOK_EVERY } else { KEEP_TIME_EVERY };
+        if is_due {
+            self.time_kept = Instant::now();
+            // it is only kept a little later then; what is wrong with the store is found elsewhere
+            if let Err(error) = store.keep_time() {
+                log::debug!("the trusted time is not kept: {error}");
+            }
+        }
+        if is_behind(trusted_ms, now_ms) {
+            let text = format!(
+                "the clock says {}, and the store knows that it is {} at least: events are judged \
+                 and receipts stamped by that; set the clock, or if it is right, run: windowflow \
+                 prune --trust-clock",
+                utc(now_ms),
+                utc(trusted_ms)
+            );
+            self.drain.shared.meet(Part::Clock, "clock", &text);
+            self.drain.changed();
+        } else if self.drain.shared.pass(Part::Clock) {
+            self.drain.changed();
+        }
+    }
+
     /// Waits for a hint, to be woken, or for the time to look again.
     fn wait(&mut self, scan: &Scan) {
         if self.watch.is_none() && !self.drain.once && !self.rests_from_watching() {
@@ -445,6 +486,7 @@ impl Round {
                 return;
             }
         }
+        self.keep_time();
         if !self.drain.once {
             let hints = &self.hints;
             self.retain.turn(&self.drain, self.worker.store(), &|| !hints.is_empty());

@@ -42,6 +42,7 @@ impl Fake {
             max_timestamp_ms: None,
             last_batch: None,
             last_ingest_at_ms: None,
+            trusted_ms: None,
             batches: 0,
             refused_batches: 0,
             counts: Counts::default(),

@@ -149,6 +149,22 @@ impl<S: Store> Store for FailingStore<S> {
         self.inner.scout()
     }
 
+    fn now_ms(&self) -> i64 {
+        self.inner.now_ms()
+    }
+
+    fn trusted_ms(&self) -> i64 {
+        self.inner.trusted_ms()
+    }
+
+    fn keep_time(&mut self) -> Result<(), Error> {
+        self.inner.keep_time()
+    }
+
+    fn trust_now(&mut self) -> Result<(), Error> {
+        self.inner.trust_now()
+    }
+
     fn hash_key(&self) -> HashKey {
         self.inner.hash_key()
     }

@@ -10,6 +10,7 @@ pub mod memory;
 mod retention;
 mod snapshot;
 pub mod sqlite;
+mod trusted;
 
 use std::fmt;
 use std::io;
@@ -28,6 +29,7 @@ pub use snapshot::{
     LateFacts, LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow,
     Snapshot, SourceRow, Span, Summary, WindowRow,
 };
+pub use trusted::is_behind;
 
 /// The writing side. One batch at a time; dropping it before its commit undoes it.
 pub trait Store {
@@ -37,6 +39,26 @@ pub trait Store {
     /// The secret under which it hashes ids: a [`Chunk`] that is made with it need not be hashed
     /// again.
     fn hash_key(&self) -> HashKey;
+
+    /// The time by which events are judged and receipts stamped, in milliseconds since the epoch:
+    /// the clock, unless it is more than an hour behind the trusted time.
+    fn now_ms(&self) -> i64;
+
+    /// The trusted time of this moment, by which age is measured: it began with the clock, follows
+    /// it, never backwards, and at most 24 times as fast as this process has been running.
+    fn trusted_ms(&self) -> i64;
+
+    /// Keeps the trusted time of this moment.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn keep_time(&mut self) -> Result<(), Error>;
+
+    /// Sets the trusted time to the clock, forwards or back.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn trust_now(&mut self) -> Result<(), Error>;
 
     /// What can look at chunks ahead of the writer, on another thread; none where that is of no use.
     /// It holds for as long as the store does.

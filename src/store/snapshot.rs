@@ -197,6 +197,9 @@ pub struct Summary {
     pub last_batch: Option<u64>,
     /// When that was committed.
     pub last_ingest_at_ms: Option<i64>,
+    /// The trusted time as it was last kept; none in a store that nothing was written to since it
+    /// was made by a version without one.
+    pub trusted_ms: Option<i64>,
     /// How many batches of events are in.
     pub batches: u64,
     /// How many were refused.

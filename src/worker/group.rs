@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::ahead::{Ahead, Fed, Upcoming};
 use super::class::{self, Whose};
 use super::{ASK_AGAIN, Fate, Trouble, Unfinished, Verdict, Watched, Worker, reason};
-use crate::clock::Clock;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step};
 use crate::spool::Entry;
 use crate::spool::draft::{self, Draft, Reason};
@@ -167,7 +166,7 @@ impl Worker {
         let limits = self.limits.clone();
         let accepted = Arc::clone(&self.accepted_seconds);
         let seconds = Seconds::RefuseUnless(&accepted);
-        let ingest = Ingest { delivery, limits, mode, now_ms: Clock::System.now_ms(), seconds };
+        let ingest = Ingest { delivery, limits, mode, now_ms: self.store.now_ms(), seconds };
         let mut asked = 0;
         let trying = Arc::clone(&self.trying);
         let ended = loop {

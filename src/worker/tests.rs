@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::clock::Clock;
 use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::failing::{FailingStore, Failure};
@@ -42,6 +43,22 @@ impl Shown {
 impl Store for Shown {
     fn settings(&self) -> Settings {
         self.store.settings()
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.store.now_ms()
+    }
+
+    fn trusted_ms(&self) -> i64 {
+        self.store.trusted_ms()
+    }
+
+    fn keep_time(&mut self) -> Result<(), store::Error> {
+        self.store.keep_time()
+    }
+
+    fn trust_now(&mut self) -> Result<(), store::Error> {
+        self.store.trust_now()
     }
 
     fn hash_key(&self) -> HashKey {

@@ -361,7 +361,11 @@ impl Batch for MemoryBatch<'_> {
         if self.spoilt {
             return Err(Error::Io("could not commit: a part of the batch was refused".to_owned()));
         }
-        let committed_at_ms = self.store.clock.now_ms();
+        let following = self.store.following;
+        let committed_at_ms = following.now_ms(self.state.trusted_ms);
+        let (trusted_ms, followed) = following.step(self.state.trusted_ms);
+        self.state.trusted_ms = Some(trusted_ms);
+        self.store.following = followed.unwrap_or(following);
         let counts = match receipt {
             Receipt::Act { act, counts, .. } => {
                 if *act == Act::Release {

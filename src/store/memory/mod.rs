@@ -12,6 +12,7 @@ use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::event::HashKey;
+use crate::store::trusted::Following;
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, Pace, PresenceRow, Pruned, Receipt,
     Refused, Retention, RevisionRow, SettledRow, SourceRow, Store,
@@ -23,6 +24,7 @@ pub use read::MemorySnapshot;
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     clock: Clock,
+    following: Following,
     state: State,
     // what a power cut would leave
     durable: Box<State>,
@@ -36,6 +38,7 @@ struct State {
     last_number: u64,
     last_batch: Option<u64>,
     last_ingest_at_ms: Option<i64>,
+    trusted_ms: Option<i64>,
     batches: u64,
     refused_batches: u64,
     counts: Counts,
@@ -108,6 +111,7 @@ impl MemoryStore {
             last_number: 0,
             last_batch: None,
             last_ingest_at_ms: None,
+            trusted_ms: Some(clock.now_ms()),
             batches: 0,
             refused_batches: 0,
             counts: Counts::default(),
@@ -127,12 +131,18 @@ impl MemoryStore {
             receipts: BTreeMap::new(),
             refusals: Vec::new(),
         };
-        MemoryStore { clock, durable: Box::new(state.clone()), state }
+        MemoryStore {
+            clock,
+            following: Following::new(clock),
+            durable: Box::new(state.clone()),
+            state,
+        }
     }
 
     /// Lets it live at another moment.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = clock;
+        self.following = self.following.with_clock(clock);
     }
 
     /// Loses what is not durable, as a power cut does.
@@ -153,7 +163,7 @@ impl MemoryStore {
         Begun::Open(Box::new(MemoryBatch {
             number: state.last_number + 1,
             state,
-            now_ms: self.clock.now_ms(),
+            now_ms: self.now_ms(),
             delivery: delivery.clone(),
             named: BTreeSet::new(),
             windows_closed: 0,
@@ -189,6 +199,26 @@ impl Store for MemoryStore {
         HashKey::default()
     }
 
+    fn now_ms(&self) -> i64 {
+        self.following.now_ms(self.state.trusted_ms)
+    }
+
+    fn trusted_ms(&self) -> i64 {
+        self.following.trusted_ms(self.state.trusted_ms)
+    }
+
+    fn keep_time(&mut self) -> Result<(), Error> {
+        self.state.trusted_ms = Some(self.trusted_ms());
+        self.following = Following::new(self.clock);
+        self.sync()
+    }
+
+    fn trust_now(&mut self) -> Result<(), Error> {
+        self.state.trusted_ms = Some(self.clock.now_ms());
+        self.following = Following::new(self.clock);
+        self.sync()
+    }
+
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {
         Ok(self.open(delivery, true))
     }
@@ -209,6 +239,7 @@ impl Store for MemoryStore {
     }
 
     fn prune_paced(&mut self, what: &Retention, _: &mut Pace<'_>) -> Result<Pruned, Error> {
-        Ok(prune::prune(&mut self.state, what, self.clock.now_ms()))
+        let now_ms = self.trusted_ms();
+        Ok(prune::prune(&mut self.state, what, now_ms))
     }
 }

@@ -38,6 +38,7 @@ impl Snapshot for MemorySnapshot {
             max_timestamp_ms: state.sources.values().filter_map(|row| row.max_timestamp_ms).max(),
             last_batch: state.last_batch,
             last_ingest_at_ms: state.last_ingest_at_ms,
+            trusted_ms: state.trusted_ms,
             batches: state.batches,
             refused_batches: state.refused_batches,
             counts: state.counts,

@@ -62,8 +62,8 @@ impl<'s> SqliteBatch<'s> {
 
     /// The clock is read once, so that all chunks are judged by the same moment.
     fn now_ms(&mut self) -> i64 {
-        let clock = self.store.options.clock;
-        *self.now_ms.get_or_insert_with(|| clock.now_ms())
+        let (following, kept_ms) = (self.store.following, self.head.trusted_ms);
+        *self.now_ms.get_or_insert_with(|| following.now_ms(kept_ms))
     }
 }
 
@@ -212,8 +212,11 @@ impl Batch for SqliteBatch<'_> {
                 self.store.path.display()
             )));
         }
-        let committed_at_ms = self.store.options.clock.now_ms();
+        let following = self.store.following;
+        let committed_at_ms = following.now_ms(self.head.trusted_ms);
         let mut head = self.head.clone();
+        let (trusted_ms, followed) = following.step(head.trusted_ms);
+        head.trusted_ms = Some(trusted_ms);
         head.last_number = self.number;
         let counts = match receipt {
             Receipt::Act { act, counts, .. } => {
@@ -259,6 +262,8 @@ impl Batch for SqliteBatch<'_> {
         }
         self.store.memory.keep(head.stamp());
         self.store.unsynced.wrote();
+        self.store.kept_ms = head.trusted_ms;
+        self.store.following = followed.unwrap_or(following);
         Ok(committed)
     }
 }

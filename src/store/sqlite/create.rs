@@ -29,7 +29,8 @@ pub(super) fn create(path: &Path, settings: &Settings, options: &Options) -> Res
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
         options.busy_timeout,
     )?;
-    let made = schema::make(&connection, settings).and_then(|()| keep_log(&connection));
+    let made = schema::make(&connection, settings, options.clock.now_ms())
+        .and_then(|()| keep_log(&connection));
     let mode = made.map_err(|error| fault(path, "make it", &error))?;
     refuse_other_mode(path, &mode)?;
     connection.close().map_err(|(_, error)| fault(path, "make it", &error))?;

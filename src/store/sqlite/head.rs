@@ -30,6 +30,8 @@ pub(super) struct Head {
     pub(super) next_position: u64,
     /// How often something was taken away without a batch.
     pub(super) removals: u64,
+    /// The trusted time as it was last kept; none when no version that knows it has written yet.
+    pub(super) trusted_ms: Option<i64>,
 }
 
 impl Head {
@@ -50,8 +52,8 @@ pub(super) struct Stamp {
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
     let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
                refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
-               expired, corrected_windows, late_applied, pruned_start_ms, next_position, removals \
-               FROM store";
+               expired, corrected_windows, late_applied, pruned_start_ms, next_position, removals, \
+               trusted_ms FROM store";
     connection.prepare_cached(sql)?.query_row([], |row| {
         Ok(Head {
             watermark_ms: row.get(0)?,
@@ -69,6 +71,7 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
             pruned_start_ms: row.get(16)?,
             next_position: row.get(17)?,
             removals: row.get(18)?,
+            trusted_ms: row.get(19)?,
         })
     })
 }
@@ -87,7 +90,7 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
                last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
                late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \
                future = ?13, expired = ?14, corrected_windows = ?15, late_applied = ?16, \
-               pruned_start_ms = ?17, next_position = ?18, removals = ?19";
+               pruned_start_ms = ?17, next_position = ?18, removals = ?19, trusted_ms = ?20";
     connection.prepare_cached(sql)?.execute(params![
         head.watermark_ms,
         head.last_number,
@@ -108,6 +111,7 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
         head.pruned_start_ms,
         head.next_position,
         head.removals,
+        head.trusted_ms,
     ])?;
     Ok(())
 }

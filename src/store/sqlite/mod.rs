@@ -38,6 +38,7 @@ use crate::clock::Clock;
 use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
+use crate::store::trusted::Following;
 use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Store};
 use batch::SqliteBatch;
 use connect::Writer;
@@ -143,6 +144,9 @@ pub struct SqliteStore {
     settings: Settings,
     /// The version of the tables when it was opened.
     found_version: i64,
+    /// The trusted time as it was last seen in the store, and how it goes on from there.
+    kept_ms: Option<i64>,
+    following: Following,
     hash_key: HashKey,
     connection: Option<Connection>,
     /// Which file that is.
@@ -200,6 +204,9 @@ impl SqliteStore {
         let Writer { connection, settings, found_version } = opened;
         let hash_key =
             head::hash_key(&connection).map_err(|error| fault(path, "read its secret", &error))?;
+        let kept_ms = head::load(&connection).map(|head| head.trusted_ms);
+        let kept_ms = kept_ms.map_err(|error| fault(path, "read its time", &error))?;
+        let following = Following::new(options.clock);
         // whoever left a log may have ended over a sync that failed, and told nobody
         let in_doubt = connect::log_bytes(path) > 0;
         if in_doubt {
@@ -210,6 +217,8 @@ impl SqliteStore {
             options,
             settings,
             found_version,
+            kept_ms,
+            following,
             hash_key,
             connection: Some(connection),
             file: FileId::of(path),
@@ -435,6 +444,7 @@ impl SqliteStore {
                 Ok(Begun::Known(committed))
             }
             (None, head) => {
+                self.kept_ms = head.trusted_ms;
                 Ok(Begun::Open(Box::new(SqliteBatch::new(self, delivery.clone(), head))))
             }
         }
@@ -473,10 +483,25 @@ impl SqliteStore {
         Ok(done)
     }
 
+    /// Keeps another trusted time, which is found from the one that is there.
+    fn set_time(&mut self, time: impl FnOnce(Option<i64>) -> i64) -> Result<(), Error> {
+        let following = Following::new(self.options.clock);
+        let kept_ms = self.transact("keep its time", |connection| {
+            let mut head = head::load(connection)?;
+            head.trusted_ms = Some(time(head.trusted_ms));
+            head::save(connection, &head)?;
+            Ok(head.trusted_ms)
+        })?;
+        self.unsynced.wrote();
+        (self.kept_ms, self.following) = (kept_ms, following);
+        Ok(())
+    }
+
     /// What retention may remove at this moment.
     fn retention_bounds(&mut self, what: &Retention) -> Result<Bounds, Error> {
-        let (settings, now_ms) = (self.settings, self.options.clock.now_ms());
+        let settings = self.settings;
         let head = self.transact("see what may be removed", head::load)?;
+        let now_ms = self.following.trusted_ms(head.trusted_ms);
         let Head { watermark_ms, last_number, .. } = head;
         Ok(what.bounds(&settings, Moment { watermark_ms, last_number, now_ms }))
     }
@@ -503,6 +528,24 @@ impl Store for SqliteStore {
 
     fn hash_key(&self) -> HashKey {
         self.hash_key
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.following.now_ms(self.kept_ms)
+    }
+
+    fn trusted_ms(&self) -> i64 {
+        self.following.trusted_ms(self.kept_ms)
+    }
+
+    fn keep_time(&mut self) -> Result<(), Error> {
+        let following = self.following;
+        self.set_time(|kept_ms| following.trusted_ms(kept_ms))
+    }
+
+    fn trust_now(&mut self) -> Result<(), Error> {
+        let now_ms = self.options.clock.now_ms();
+        self.set_time(|_| now_ms)
     }
 
     fn scout(&self) -> Option<Box<dyn Scout>> {

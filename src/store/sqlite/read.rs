@@ -125,6 +125,7 @@ impl Snapshot for SqliteSnapshot {
                 max_timestamp_ms,
                 last_batch: head.last_batch,
                 last_ingest_at_ms: head.last_ingest_at_ms,
+                trusted_ms: head.trusted_ms,
                 batches: head.batches,
                 refused_batches: head.refused_batches,
                 counts: head.counts,

@@ -149,7 +149,11 @@ pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Fills an empty database in one transaction.
-pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Result<()> {
+pub(super) fn make(
+    connection: &Connection,
+    settings: &Settings,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     for step in STEPS {
         connection.execute_batch(step)?;
@@ -159,8 +163,8 @@ pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Re
     connection.pragma_update(None, "user_version", LATEST)?;
     connection.execute(
         "INSERT INTO store (only_row, window_ms, lateness_ms, late_rule, late_policy, \
-         max_future_ms, dedup_horizon_ms, hash_key) \
-         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, randomblob(16))",
+         max_future_ms, dedup_horizon_ms, hash_key, trusted_ms) \
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, randomblob(16), ?7)",
         params![
             settings.window_ms(),
             settings.lateness_ms(),
@@ -168,6 +172,7 @@ pub(super) fn make(connection: &Connection, settings: &Settings) -> rusqlite::Re
             settings.late_policy().name(),
             settings.max_future_ms(),
             settings.dedup_horizon_ms(),
+            now_ms,
         ],
     )?;
     connection.execute_batch("COMMIT")

@@ -13,6 +13,7 @@ mod files;
 mod groups;
 mod plans;
 mod retention;
+mod trusted;
 mod turns;
 
 /// Stores in a folder of their own, which goes with this.

@@ -70,9 +70,9 @@ fn case_082_the_guard_follows_a_clock_that_steps_and_what_was_decided_stays() {
     bring(0, [1, 0, 0, 0]);
     bring(10 * MINUTE_MS, [1, 0, 1, 0]);
 
-    clocked.step("-1h", -HOUR_MS);
-    bring(-50 * MINUTE_MS, [1, 0, 2, 0]);
-    bring(-61 * MINUTE_MS, [1, 1, 2, 0]);
+    clocked.step("-30m", -30 * MINUTE_MS);
+    bring(-20 * MINUTE_MS, [1, 0, 2, 0]);
+    bring(-31 * MINUTE_MS, [1, 1, 2, 0]);
 
     clocked.step("+1d", DAY_MS);
     bring(23 * HOUR_MS, [2, 1, 2, 0]);
@@ -86,13 +86,14 @@ fn case_082_the_guard_follows_a_clock_that_steps_and_what_was_decided_stays() {
     clocked.step("-30d", -30 * DAY_MS);
     let released = clocked.run(&["release", "--all", "--json"]).ok().json();
     assert_eq!(released["events"], 0, "{released}");
-    bring(-DAY_MS, [2, 3, 2, 0]);
-    bring(-30 * DAY_MS - MINUTE_MS, [2, 4, 2, 0]);
+    // so far behind it is not believed: what would be ahead of it is not held
+    bring(-DAY_MS, [2, 4, 1, 0]);
+    bring(-30 * DAY_MS - MINUTE_MS, [2, 5, 1, 0]);
 
     clocked.step("+0", 0);
-    bring(MINUTE_MS, [2, 5, 2, 0]);
+    bring(MINUTE_MS, [2, 6, 1, 0]);
     assert_eq!(world.report()["watermark_ms"], begun_ms + 23 * HOUR_MS);
-    assert_eq!(world.report()["totals"]["held"], 2);
+    assert_eq!(world.report()["totals"]["held"], 1);
     assert_eq!(world.names("failed"), Vec::<String>::new());
     daemon.stop();
 }
@@ -219,4 +220,75 @@ fn case_073_the_last_window_stays_open_with_its_age_until_it_is_closed() {
     let report = world.report();
     assert_eq!((open(&report).len(), finals(&report).len()), (0, 2), "{report}");
     daemon.stop();
+}
+
+#[test]
+fn case_114_a_start_in_1970_holds_nothing_and_status_names_both_clocks() {
+    let Some(clocked) = clocked("a start in 1970") else { return };
+    let world = &clocked.world;
+    world.init(1000, 0, &[]);
+    let begun_ms = now_ms();
+    let daemon = started(&clocked, &[NEVER_RESCAN]);
+    world.drop_in("1.json", event("1", "k", begun_ms, 1));
+    clocked.until_done("1.json");
+    daemon.stop();
+    clocked.set("-20000d");
+    let daemon = started(&clocked, &[NEVER_RESCAN]);
+    world.drop_in("2.json", event("2", "k", begun_ms + MINUTE_MS, 1));
+    clocked.until_done("2.json");
+    assert_eq!(totals(&world.report()), [2, 0, 0, 0], "{}", world.told());
+    let status = clocked.run(&["status"]).exits(75);
+    for part in ["1972-0", "202", "is not believed", "prune --trust-clock"] {
+        assert!(status.out.contains(part), "{part}: {}", status.out);
+    }
+    let told = clocked.run(&["status", "--json"]).exits(75).json();
+    assert_eq!(told["clock_is_behind"], true, "{told}");
+    world.eventually("the daemon says so", || world.log().contains("the clock says 197"));
+    // under the true clock all is well again
+    clocked.step("+0", 0);
+    world.drop_in("3.json", event("3", "k", begun_ms + 2 * MINUTE_MS, 1));
+    clocked.until_done("3.json");
+    assert_eq!(totals(&world.report()), [3, 0, 0, 0]);
+    world.eventually("status is well", || world.run(&["status"]).code == Some(0));
+    daemon.stop();
+}
+
+#[test]
+fn case_114_a_start_ten_years_ahead_removes_nothing() {
+    let Some(clocked) = clocked("a start ten years ahead") else { return };
+    let world = &clocked.world;
+    world.init(1000, 0, &[]);
+    let begun_ms = now_ms();
+    let settings = [
+        NEVER_RESCAN,
+        ("retention.done_days", "30"),
+        ("retention.receipts_days", "30"),
+        ("retention.windows_days", "30"),
+        ("daemon.log", "\"debug\""),
+    ];
+    let daemon = started(&clocked, &settings);
+    world.drop_in("1.json", event("1", "k", begun_ms, 1));
+    world.drop_in("2.json", event("2", "k", begun_ms + MINUTE_MS, 1));
+    clocked.until_done("1.json");
+    clocked.until_done("2.json");
+    daemon.stop();
+    let before = world.log().matches("retention: ").count();
+    clocked.set("+3650d");
+    let daemon = started(&clocked, &settings);
+    world.eventually("retention had its turn", || {
+        world.log().matches("retention: ").count() > before
+    });
+    assert!(!world.log().contains("retention: removed"), "{}", world.log());
+    assert_eq!(world.names("done"), ["1.json", "2.json"]);
+    assert_eq!(world.report()["windows"].as_array().unwrap().len(), 2);
+    let status = clocked.run(&["status"]);
+    assert!(status.out.contains("trusted time of the store"), "{}", status.out);
+    daemon.stop();
+    // and only because somebody says so is it believed
+    let config = world.root().join("windowflow.toml");
+    let config = config.to_str().unwrap();
+    let ran = clocked.run(&["prune", "--config", config]).ok();
+    assert!(ran.out.contains("nothing") && ran.err.contains("--trust-clock"), "{ran:?}");
+    let ran = clocked.run(&["prune", "--config", config, "--trust-clock"]).ok();
+    assert!(ran.out.contains("done_files: 2"), "{ran:?}");
 }

@@ -3,6 +3,13 @@
 
 -- the time that retention measures age by: it follows the clock, never backwards, and only so fast
 ALTER TABLE store ADD COLUMN trusted_ms INTEGER;
+-- of an older store: when it was last written to, by its last receipt; the clock of this moment is
+-- not asked, since it may be wrong
+UPDATE store SET trusted_ms = coalesce(
+    (SELECT committed_at_ms FROM batches ORDER BY batch DESC LIMIT 1),
+    last_ingest_at_ms,
+    (SELECT refused_at_ms FROM refusals ORDER BY refusal DESC LIMIT 1)
+);
 
 -- which events an operator settled in one batch
 CREATE INDEX late_by_act ON late (applied_in, window_start_ms, key) WHERE applied_in IS NOT NULL;

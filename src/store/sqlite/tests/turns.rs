@@ -30,6 +30,22 @@ impl Store for Turns {
         self.stores[0].settings
     }
 
+    fn now_ms(&self) -> i64 {
+        self.stores[0].now_ms()
+    }
+
+    fn trusted_ms(&self) -> i64 {
+        self.stores[0].trusted_ms()
+    }
+
+    fn keep_time(&mut self) -> Result<(), Error> {
+        self.one().keep_time()
+    }
+
+    fn trust_now(&mut self) -> Result<(), Error> {
+        self.one().trust_now()
+    }
+
     fn hash_key(&self) -> HashKey {
         self.stores[0].hash_key
     }

@@ -7,6 +7,7 @@ use crate::engine::settings::Settings;
 use crate::store::Error;
 use crate::store::sqlite::read::SqliteSnapshot;
 use crate::store::sqlite::{Options, SqliteStore};
+use crate::store::trusted::Following;
 
 /// A store of its own, which goes with its folder.
 #[derive(Debug)]
@@ -42,6 +43,7 @@ impl Scratch {
     /// Lets it live at another moment.
     pub fn set_clock(&mut self, clock: Clock) {
         self.store.options.clock = clock;
+        self.store.following = Following::new(clock);
     }
 
     /// What it has come to, all of it in its tables.
