@@ -167,3 +167,24 @@ fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
         }
     }
 }
+
+#[test]
+fn case_112_a_watermark_is_plausible_up_to_the_bound_and_not_beyond() {
+    let (now_ms, day_ms) = (1_767_225_600_000, DEFAULT_MAX_FUTURE_MS);
+    let is_fine = |to_ms, watermark_ms, newest_ms, max_future_ms| {
+        let settings = Settings::new(60_000, 0).unwrap();
+        let settings = settings.with_max_future_ms(max_future_ms).unwrap();
+        let reached = Reached { watermark_ms, newest_ms };
+        refuse_implausible(to_ms, now_ms, reached, &settings).is_ok()
+    };
+    for (most_ms, newest_ms, max_future_ms) in [
+        (now_ms + day_ms, Some(now_ms - 1), None),
+        (now_ms + 3_600_000, None, Some(3_600_000)),
+        // events that were accepted ahead of the clock
+        (now_ms + 6 * day_ms, Some(now_ms + 5 * day_ms), Some(day_ms)),
+    ] {
+        assert!(is_fine(most_ms, 0, newest_ms, max_future_ms), "{most_ms}");
+        assert!(!is_fine(most_ms + 1, 0, newest_ms, max_future_ms), "{most_ms}");
+    }
+    assert!(is_fine(i64::MAX, i64::MAX, None, Some(0)), "no step at all");
+}
