@@ -43,8 +43,12 @@ pub(super) fn old_ids_go_behind_the_horizon(subject: &impl Subject) {
     let only_ids = Retention { ledger: true, ..Retention::default() };
     // W is 8500: 7000 is still remembered, 6000 no longer
     let pruned = store.prune(&only_ids).unwrap();
-    assert_eq!(pruned, Pruned { ids: 7, ..Pruned::default() });
-    assert_eq!(subject.dump(&store), before, "nothing else goes");
+    assert_eq!(Pruned { ids: 0, ..pruned }, Pruned::default(), "nothing else goes");
+    // a store may have let some of them go with its batches
+    assert!(pruned.ids <= 7, "{pruned:?}");
+    let remembered = |id: &str| subject.snapshot(&store).remembered(id).unwrap().is_some();
+    assert_eq!(["t6", "t7"].map(remembered), [false, true]);
+    assert_eq!(subject.dump(&store), before);
     assert_eq!(store.prune(&only_ids).unwrap(), Pruned::default());
     let again = deliver(&mut store, 1, &[ev("t7", "k", 7000, 1), ev("t6", "k", 6000, 1)]);
     assert_eq!((again.counts.duplicate, again.counts.expired), (1, 1));
