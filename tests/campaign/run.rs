@@ -91,7 +91,6 @@ fn one(plan: &Plan, row: &Row, limit: Option<Duration>, board: &mut Board) -> Re
             // what an attempt needs was made in its own time
             let begun = Instant::now();
             let over = || limit.is_some_and(|limit| begun.elapsed() >= limit);
-            score.note = trial.note();
             while score.next < end && !over() {
                 let to = end.min(score.next + ATTEMPTS_A_NOTE);
                 some(row, trial.as_ref(), board.seed, to, &mut score, &over);
@@ -100,6 +99,7 @@ fn one(plan: &Plan, row: &Row, limit: Option<Duration>, board: &mut Board) -> Re
                     board.save(path)?;
                 }
             }
+            score.note = trial.note();
             if score.next < end {
                 score.cut_short =
                     Some(format!("{} of {end} attempts, then time was up", score.next));
