@@ -4,10 +4,10 @@ use std::io;
 use std::ops::ControlFlow;
 
 use criterion::{Criterion, Throughput};
-use windowflow::engine::Counts;
 use windowflow::engine::settings::Settings;
 use windowflow::engine::totals::Totals;
 use windowflow::engine::window::WindowId;
+use windowflow::engine::{Counts, Expected};
 use windowflow::report::{self, Filter, Format};
 use windowflow::store::{
     EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef,
@@ -70,6 +70,8 @@ impl Snapshot for Windows {
             max_timestamp_ms: self.summary()?.max_timestamp_ms,
             declared: false,
             idle: false,
+            retired: false,
+            expected: Expected::Never,
             presence_since_ms: None,
             last_batch_at_ms: Some(BEGUN_MS),
             last_batch: Some(1),

@@ -60,6 +60,8 @@ pub struct Done {
     pub batches: u64,
     /// How many sources or kept events it concerned.
     pub concerned: u64,
+    /// The sources that stand in another way now.
+    pub sources: Vec<String>,
     /// What became of events that were judged again.
     pub counts: Counts,
     /// W afterwards.
@@ -136,7 +138,7 @@ pub fn advance(store: &mut dyn Store, to_ms: i64, asked: Asked<'_>) -> Result<Do
             ..Changes::default()
         };
         batch.apply(&Chunk::default(), &changes)?;
-        Ok(Effect { concerned: 1, counts: Counts::default(), watermark_ms: to_ms })
+        Ok(Effect { concerned: 1, ..Effect::nothing(to_ms) })
     })
 }
 
@@ -150,11 +152,7 @@ pub fn change_presence(
     presence: Presence,
     asked: Asked<'_>,
 ) -> Result<Done, Error> {
-    let act = match presence {
-        Presence::Declared => Act::Declare,
-        Presence::Idle => Act::Idle,
-        Presence::Active => Act::Active,
-    };
+    let act = Act::of_presence(presence);
     let settings = store.settings();
     in_batch(store, act, asked, |batch| {
         let mut judge = Judge::new(settings, batch.number(), DEFAULT_SOURCE);
@@ -164,9 +162,13 @@ pub fn change_presence(
         if changes.presence.is_empty() {
             return Ok(Effect::nothing(progress.watermark_ms));
         }
-        let concerned = changes.presence.len() as u64;
         batch.apply(&Chunk::default(), &changes)?;
-        Ok(Effect { concerned, counts: Counts::default(), watermark_ms: changes.watermark_ms })
+        Ok(Effect {
+            concerned: changes.presence.len() as u64,
+            sources: changes.presence.into_iter().map(|change| change.source).collect(),
+            counts: Counts::default(),
+            watermark_ms: changes.watermark_ms,
+        })
     })
 }
 
@@ -326,13 +328,14 @@ fn release(
 /// What was done within a batch.
 struct Effect {
     concerned: u64,
+    sources: Vec<String>,
     counts: Counts,
     watermark_ms: i64,
 }
 
 impl Effect {
     fn nothing(watermark_ms: i64) -> Effect {
-        Effect { concerned: 0, counts: Counts::default(), watermark_ms }
+        Effect { concerned: 0, sources: Vec::new(), counts: Counts::default(), watermark_ms }
     }
 }
 
@@ -347,13 +350,21 @@ fn in_batch(
         .map_err(|error| store::Error::Io(format!("cannot draw a random token: {error}")))?;
     let mut batch = match store.begin(&delivery)? {
         Begun::Open(batch) => batch,
-        Begun::Known(committed) => return Ok(Done::of(committed, 0)),
+        Begun::Known(committed) => return Ok(Done::of(committed, 0, Vec::new())),
     };
     let effect = work(batch.as_mut())?;
     if effect.concerned == 0 {
-        let Effect { concerned, counts, watermark_ms } = effect;
+        let Effect { concerned, sources, counts, watermark_ms } = effect;
         let (batch, batches, windows_closed) = (None, 0, 0);
-        return Ok(Done { batch, batches, concerned, counts, watermark_ms, windows_closed });
+        return Ok(Done {
+            batch,
+            batches,
+            concerned,
+            sources,
+            counts,
+            watermark_ms,
+            windows_closed,
+        });
     }
     let receipt = Receipt::Act {
         act,
@@ -361,14 +372,14 @@ fn in_batch(
         asked_by: asked.by.to_owned(),
         reason: asked.reason.map(str::to_owned),
     };
-    Ok(Done::of(batch.commit(&receipt)?, effect.concerned))
+    Ok(Done::of(batch.commit(&receipt)?, effect.concerned, effect.sources))
 }
 
 impl Done {
-    fn of(committed: Committed, concerned: u64) -> Done {
+    fn of(committed: Committed, concerned: u64, sources: Vec<String>) -> Done {
         let Committed { batch, counts, watermark_ms, windows_closed } = committed;
         let (batch, batches) = (Some(batch), 1);
-        Done { batch, batches, concerned, counts, watermark_ms, windows_closed }
+        Done { batch, batches, concerned, sources, counts, watermark_ms, windows_closed }
     }
 
     /// Adds what the next transaction did.

@@ -16,6 +16,7 @@ use log::Level;
 use toml::de::DeTable;
 
 use crate::decode;
+use crate::engine::Admission;
 use crate::engine::settings::{
     DEFAULT_MAX_FUTURE_MS, LatePolicy, LateRule, Settings, SettingsError,
 };
@@ -92,19 +93,36 @@ pub enum InboxOrder {
 }
 
 /// Which sources are waited for, and for how long.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// After how long without anything from it a source is idle, 1000 to 31536000000 ms (a year);
     /// none, the default: never.
     pub idle_timeout_ms: Option<u64>,
     /// Sources that are expected: the watermark waits for their first event.
     pub declared: Vec<String>,
+    /// How many sources may be known, from 1 on; 10000 by default. A batch that would make one more
+    /// is refused.
+    pub max: u64,
+    /// Whether a source that is neither known nor declared may send; it may by default. If not, its
+    /// batch is refused.
+    pub accept_new: bool,
+}
+
+impl Default for Sources {
+    fn default() -> Sources {
+        Sources { idle_timeout_ms: None, declared: Vec::new(), max: 10_000, accept_new: true }
+    }
 }
 
 impl Sources {
     /// After how long without anything from it a source is idle.
     pub fn idle_timeout(&self) -> Option<Duration> {
         self.idle_timeout_ms.map(Duration::from_millis)
+    }
+
+    /// Which sources may send, as the engine has it.
+    pub fn admission(&self) -> Admission {
+        Admission { max: self.max, accept_new: self.accept_new }
     }
 }
 
@@ -404,9 +422,12 @@ fn read_ignore(inbox: &mut Section<'_, '_, '_>) -> Vec<String> {
 }
 
 fn read_sources(mut sources: Section<'_, '_, '_>) -> Sources {
+    let default = Sources::default();
     Sources {
         idle_timeout_ms: sources.number_or_off("idle_timeout_ms", 1000..=YEAR_MS, None),
         declared: sources.names("declared"),
+        max: sources.number("max", 1..=MAX, default.max),
+        accept_new: sources.flag("accept_new", default.accept_new),
     }
 }
 

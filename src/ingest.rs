@@ -1,5 +1,6 @@
 //! One batch is one transaction: ask, decide, write, in chunks of bounded size.
 
+mod refused;
 mod seconds;
 
 use std::collections::HashMap;
@@ -12,7 +13,9 @@ use crate::decode::{Decoder, Digest, Fault, Limits};
 use crate::engine::settings::{LatePolicy, Settings};
 use crate::engine::totals::{Delta, Overflow, Totals};
 use crate::engine::window::WindowId;
-use crate::engine::{Counts, Fact, Judge, Judged, Outcome, Seen, window};
+use crate::engine::{
+    Admission, Counts, Fact, Judge, Judged, NotAdmitted, Outcome, Seen, Stop, window,
+};
 use crate::event::{Chunk, Event};
 use crate::refusal::{Code, Other, Refusal};
 pub use seconds::Seconds;
@@ -161,6 +164,8 @@ pub struct Ingest<'a> {
     pub limits: Limits,
     /// For real or not.
     pub mode: Mode,
+    /// Which sources may send; none: all.
+    pub admission: Option<Admission>,
     /// The clock, for the time of a refusal.
     pub now_ms: i64,
     /// What becomes of timestamps that look like seconds.
@@ -257,7 +262,8 @@ impl Ingest<'_> {
         };
         watcher.begun();
         let judge = Judge::new(settings, batch.number(), &self.delivery.source)
-            .with_seconds(self.seconds.rule());
+            .with_seconds(self.seconds.rule())
+            .admitting(self.admission);
         let mut open = Open {
             batch,
             judge,
@@ -391,9 +397,11 @@ impl Open<'_, '_> {
             }
             self.like_seconds.get_or_insert(refusal);
         }
-        match judged.conflict {
+        match judged.stopped {
+            Some((_, Stop::Seconds)) => Ok(None),
             None => Ok(None),
-            Some((row, seen)) => self.conflict(chunk, row, &seen).map(Some),
+            Some((row, Stop::Conflict(seen))) => self.conflict(chunk, row, &seen).map(Some),
+            Some((row, Stop::Source(why))) => Ok(Some(self.not_admitted(chunk, row, why))),
         }
     }
 
@@ -417,7 +425,13 @@ impl Open<'_, '_> {
             other.source = Some(self.delivery.source.clone());
             other.batch = None;
         }
-        Ok(conflict(&event, chunk.first_index() + row as u64, other))
+        Ok(refused::conflict(&event, chunk.first_index() + row as u64, other))
+    }
+
+    fn not_admitted(&self, chunk: &Chunk, row: usize, why: NotAdmitted) -> Refusal {
+        let event = chunk.event(row);
+        let source = event.source.unwrap_or(&self.delivery.source);
+        refused::not_admitted(&event, chunk.first_index() + row as u64, source, why)
     }
 
     fn end(mut self, mode: Mode, digest: Digest) -> Result<Ended, Error> {
@@ -435,34 +449,6 @@ impl Open<'_, '_> {
             Receipt::Events { sha256: digest.sha256, bytes: digest.bytes, counts: self.counts };
         Ok(Ended::Committed(self.batch.commit(&receipt)?))
     }
-}
-
-fn conflict(event: &Event<'_>, index: u64, other: Other) -> Refusal {
-    let place = match (&other.file, other.batch) {
-        (Some(file), Some(batch)) => format!("batch {batch}, {file}"),
-        (None, Some(batch)) => format!("batch {batch}"),
-        (Some(file), None) => format!("{file} itself"),
-        (None, None) => "an earlier batch".to_owned(),
-    };
-    let at = other.event_index.map(|index| format!(", event {index}")).unwrap_or_default();
-    let before = match (&other.key, other.timestamp_ms, other.value) {
-        (Some(key), Some(timestamp_ms), Some(value)) => {
-            format!("key {key:?}, timestamp_ms {timestamp_ms}, value {value}")
-        }
-        _ => "another payload".to_owned(),
-    };
-    let message = format!(
-        "event {index} at line {} contradicts what came before under its id {:?}: it says key \
-            {:?}, timestamp_ms {}, value {}; {place}{at} said {before}",
-        event.place.line, event.id, event.key, event.timestamp_ms, event.value,
-    );
-    let hint = "an id stands for one measurement for ever: if this is another measurement, give \
-            it an id of its own; if it is the same, take this event out; then put the file \
-            back";
-    let mut refusal =
-        Refusal::new(Code::Conflict, message, hint).at(event.place).in_event(index, Some(event.id));
-    refusal.other = Some(other);
-    refusal
 }
 
 /// Finds the first event of the chunk after which a window leaves its range.

@@ -31,12 +31,14 @@ pub enum Code {
     NotARegularFile,
     Unreadable,
     Crashed,
+    UnknownSource,
+    TooManySources,
     Seconds,
 }
 
 impl Code {
     /// Every code, in the order of the contract.
-    pub const ALL: [Code; 23] = [
+    pub const ALL: [Code; 25] = [
         Code::Empty,
         Code::NotUtf8,
         Code::BadJson,
@@ -59,6 +61,8 @@ impl Code {
         Code::NotARegularFile,
         Code::Unreadable,
         Code::Crashed,
+        Code::UnknownSource,
+        Code::TooManySources,
         Code::Seconds,
     ];
 
@@ -87,6 +91,8 @@ impl Code {
             Code::NotARegularFile => "not_a_regular_file",
             Code::Unreadable => "unreadable",
             Code::Crashed => "crashed",
+            Code::UnknownSource => "unknown_source",
+            Code::TooManySources => "too_many_sources",
             Code::Seconds => "seconds",
         }
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::decode::Limits;
+use crate::engine::Admission;
 use crate::ingest::{RefusedBatch, Step, Watcher};
 use crate::refusal::{Code, Refusal};
 use crate::spool::advice;
@@ -67,6 +68,7 @@ pub struct Worker {
     store: Box<dyn Store>,
     limits: Limits,
     settle: Duration,
+    admission: Option<Admission>,
     unfinished: HashMap<Entry, Unfinished>,
     // when it was last logged that the fate of a commit is asked after
     doubted: Option<Instant>,
@@ -111,6 +113,7 @@ impl Worker {
             store,
             limits,
             settle,
+            admission: None,
             unfinished,
             doubted: None,
             trying,
@@ -123,6 +126,11 @@ impl Worker {
     /// The same, which notes what it has in hand.
     pub fn noting(self, trying: Arc<Trying>) -> Worker {
         Worker { trying, ..self }
+    }
+
+    /// The same, with a rule for the sources that may send.
+    pub fn admitting(self, admission: Admission) -> Worker {
+        Worker { admission: Some(admission), ..self }
     }
 
     /// The fate of a commit is asked after: logged once, then once a minute.
@@ -158,6 +166,11 @@ impl Worker {
     /// timestamps look like seconds.
     pub fn accept_seconds(&mut self, hashes: Arc<HashSet<String>>) {
         self.accepted_seconds = hashes;
+    }
+
+    /// Changes which sources may send, for the files to come.
+    pub fn set_admission(&mut self, admission: Admission) {
+        self.admission = Some(admission);
     }
 
     /// Begins to read those files of the inbox, ahead of what takes them in. `waiting` is told

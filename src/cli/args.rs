@@ -342,6 +342,7 @@ pub(crate) struct Settle {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("acts").args(["declare", "retire"]).multiple(true))]
 pub(crate) struct Sources {
     /// What each source sent of each key, by outcome, instead of how far it has come
     #[arg(long)]
@@ -349,8 +350,11 @@ pub(crate) struct Sources {
     /// Expect a source: the watermark waits for its first event
     #[arg(long, value_name = "NAME", value_parser = source)]
     pub(crate) declare: Vec<String>,
+    /// Do not wait for a source until its next event, or until a file of it waits in the inbox
+    #[arg(long, value_name = "NAME", value_parser = source)]
+    pub(crate) retire: Vec<String>,
     /// Why, for the record
-    #[arg(long, value_name = "TEXT", requires = "declare")]
+    #[arg(long, value_name = "TEXT", requires = "acts")]
     pub(crate) reason: Option<String>,
 }
 

@@ -237,6 +237,9 @@ fn window_text(answer: &WindowAnswer<'_>, out: &mut dyn Write) -> io::Result<()>
         let since = waiting.since_ms.map_or_else(String::new, |ms| format!(", since {}", utc(ms)));
         writeln!(out, "waits for   source {} ({at}){since}", name(&waiting.source))?;
     }
+    if answer.waiting_for_more > 0 {
+        writeln!(out, "waits for   {} other sources", answer.waiting_for_more)?;
+    }
     brought_text(answer, out)?;
     verdict_text(answer, out)
 }

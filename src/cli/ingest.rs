@@ -15,7 +15,7 @@ use super::each::Each;
 use super::{Exit, Failure, complain, delivery, results};
 use crate::decode::Limits;
 use crate::engine::settings::Settings;
-use crate::engine::{Counts, Judged};
+use crate::engine::{Admission, Counts, Judged};
 use crate::event::Chunk;
 use crate::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step, Watcher};
 use crate::refusal::Code;
@@ -34,7 +34,9 @@ pub(super) fn check(at: &Where, command: &Check) -> Result<Exit, Failure> {
 }
 
 fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit, Failure> {
-    let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
+    let config = at.config()?;
+    let limits = config.as_ref().map(|config| config.limits.for_decoding()).unwrap_or_default();
+    let admission = config.map(|config| config.sources.admission());
     let mut store = match mode {
         // it changes nothing
         Mode::Check => at.open_to_check()?,
@@ -45,7 +47,7 @@ fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit
     for file in &command.files {
         let accept_seconds = command.accept_seconds;
         let source = &command.source;
-        let hand = Hand { at, limits: &limits, mode, source, events, accept_seconds };
+        let hand = Hand { at, limits: &limits, admission, mode, source, events, accept_seconds };
         match hand.over(&mut store, file, &mut out) {
             Ok(Exit::Done) => {}
             // a refused batch says more than a missing file, whichever came first
@@ -68,6 +70,7 @@ fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit
 struct Hand<'a> {
     at: &'a Where,
     limits: &'a Limits,
+    admission: Option<Admission>,
     mode: Mode,
     source: &'a str,
     // each event is told of
@@ -123,7 +126,14 @@ impl Hand<'_> {
         out: &mut dyn Write,
     ) -> Result<Ended, Failure> {
         let (limits, now_ms) = (self.limits.clone(), store.now_ms());
-        let ingest = Ingest { delivery, limits, mode: self.mode, now_ms, seconds };
+        let ingest = Ingest {
+            delivery,
+            limits,
+            mode: self.mode,
+            admission: self.admission,
+            now_ms,
+            seconds,
+        };
         let mut watched = Watched::new(raw.metadata().map(|meta| meta.len()).ok());
         watched.each = self.events.then(|| Each::new(self.at.json)).transpose()?;
         let reader = watched.bar.wrap_read(raw);

@@ -7,12 +7,12 @@ use super::{Exit, Failure, asked_by, results};
 use crate::act::{self, Asked};
 use crate::clock::Clock;
 use crate::daemon::state::State as DaemonState;
-use crate::engine::Presence;
+use crate::engine::{Known, Presence};
 use crate::report::{self, Error, Filter, Format, State};
 use crate::spool::lock;
 use crate::spool::name::shown_path;
-use crate::store::Span;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
+use crate::store::{Span, Store};
 
 pub(super) fn run(at: &Where, command: &Report) -> Result<Exit, Failure> {
     let mut filter = filter(&command.filters)?;
@@ -45,18 +45,38 @@ pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {
 }
 
 pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
-    if !command.declare.is_empty() {
+    let acts = [(&command.declare, Presence::Declared), (&command.retire, Presence::Retired)];
+    if acts.iter().any(|(names, _)| !names.is_empty()) {
         let mut store = at.open()?;
-        let names: Vec<&str> = command.declare.iter().map(String::as_str).collect();
+        refuse_unknown(&mut store, &command.retire)?;
         let by = asked_by();
         let asked = Asked { by: &by, reason: command.reason.as_deref() };
-        act::change_presence(&mut store, &names, Presence::Declared, asked)?;
+        for (names, presence) in acts.into_iter().filter(|(names, _)| !names.is_empty()) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            act::change_presence(&mut store, &names, presence, asked)?;
+        }
     }
     let mut out = results();
     let write = if command.keys { report::write_accounts } else { report::write_sources };
     write(&snapshot(at)?, at.json, &mut out)?;
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// What the store has never heard of cannot be retired: mostly it is a slip.
+fn refuse_unknown(store: &mut SqliteStore, names: &[String]) -> Result<(), Failure> {
+    let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+    let known = store.known(&asked)?;
+    match names.iter().zip(known).find(|(_, known)| *known == Known::default()) {
+        None => Ok(()),
+        Some((name, _)) => Err(Failure::new(
+            Exit::Missing,
+            format!(
+                "no source is named {}, so nothing was done; see: windowflow sources",
+                report::shown(name)
+            ),
+        )),
+    }
 }
 
 pub(super) fn snapshot(at: &Where) -> Result<SqliteSnapshot, Failure> {

@@ -10,7 +10,9 @@ use super::{Exit, Failure, results};
 use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
-use crate::report::{self, Holding, is_all_expired, is_awaited, suspected_unit};
+use crate::report::{
+    self, Holding, MOST_NAMES, awaited_as, is_all_expired, is_awaited, suspected_unit,
+};
 use crate::spool::name::{shown, shown_path};
 use crate::spool::{Spool, lock, shelve};
 use crate::store::sqlite::{Options, SqliteStore};
@@ -127,19 +129,19 @@ impl Known {
     }
 
     fn members(&self) -> Value {
-        let names = self.held_back_by().iter().map(|s| s.source.as_str()).collect::<Vec<_>>();
-        let versions: serde_json::Map<String, Value> =
-            self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))).collect();
-        let idle = self.sources.iter().filter(|source| source.idle);
-        let idle: Vec<&str> = idle.map(|source| source.source.as_str()).collect();
-        let suspects: serde_json::Map<String, Value> =
-            self.suspects().map(|(row, unit)| (row.source.clone(), json!(unit))).collect();
-        let expired = self.sources.iter().filter(|source| is_all_expired(source));
-        let expired: Vec<&str> = expired.map(|source| source.source.as_str()).collect();
+        let name = |source: &SourceRow| source.source.clone();
+        let held_back_by = First::of(self.held_back_by().into_iter().map(name));
+        let idle = First::of(self.sources.iter().filter(|source| source.idle).map(name));
+        let expired = First::of(self.sources.iter().filter(|row| is_all_expired(row)).map(name));
+        let versions =
+            First::of(self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))));
+        let suspects =
+            First::of(self.suspects().map(|(row, unit)| (row.source.clone(), json!(unit))));
         json!({
             "watermark_ms": self.summary.watermark_ms,
             "max_timestamp_ms": self.summary.max_timestamp_ms,
-            "held_back_by": names,
+            "held_back_by": held_back_by.listed,
+            "held_back_by_more": held_back_by.more,
             "last_batch": self.summary.last_batch,
             "last_ingest_at_ms": self.summary.last_ingest_at_ms,
             "clock_ms": Clock::System.now_ms(),
@@ -154,10 +156,14 @@ impl Known {
             "late_kept": self.summary.late_kept,
             "late_waiting": self.summary.late_waiting,
             "held": self.summary.held,
-            "idle_sources": idle,
-            "suspected_units": suspects,
-            "all_expired_sources": expired,
-            "producer_versions": versions,
+            "idle_sources": idle.listed,
+            "idle_sources_more": idle.more,
+            "suspected_units": members_of(suspects.listed),
+            "suspected_units_more": suspects.more,
+            "all_expired_sources": expired.listed,
+            "all_expired_sources_more": expired.more,
+            "producer_versions": members_of(versions.listed),
+            "producer_versions_more": versions.more,
         })
     }
 
@@ -170,26 +176,37 @@ impl Known {
             summary.watermark_ms,
             report::utc(summary.watermark_ms)
         )?;
-        for source in self.held_back_by() {
+        let held_back_by = self.held_back_by();
+        for source in held_back_by.iter().take(MOST_NAMES) {
             let name = shown(source.source.as_bytes());
             if is_awaited(source) {
-                writeln!(out, "held back   by source {name}: declared, and nothing came yet")?;
+                writeln!(
+                    out,
+                    "held back   by source {name}: {}, and nothing came yet",
+                    awaited_as(source)
+                )?;
                 continue;
             }
             let file = report::visible(source.last_file.as_deref().unwrap_or("-"));
             let at = source.last_batch_at_ms.map_or_else(|| "-".to_owned(), report::utc);
             writeln!(out, "held back   by source {name}: its last file was {file}, at {at}")?;
         }
-        for source in self.sources.iter().filter(|source| source.idle) {
+        others(held_back_by.len(), "held back   by", "sources", out)?;
+        let idle = || self.sources.iter().filter(|source| source.idle);
+        for source in idle().take(MOST_NAMES) {
+            let how = if source.retired { "retired     source" } else { "idle        source" };
             let since = source.presence_since_ms.map_or_else(|| "-".to_owned(), report::utc);
             let name = shown(source.source.as_bytes());
-            writeln!(out, "idle        source {name}, since {since}: it does not hold back")?;
+            writeln!(out, "{how} {name}, since {since}: it does not hold back")?;
         }
-        for (source, unit) in self.suspects() {
+        others(idle().count(), "idle       ", "sources", out)?;
+        for (source, unit) in self.suspects().take(MOST_NAMES) {
             let name = shown(source.source.as_bytes());
             writeln!(out, "suspect     source {name}: timestamps look like {unit}")?;
         }
-        for source in self.sources.iter().filter(|source| is_all_expired(source)) {
+        others(self.suspects().count(), "suspect    ", "sources", out)?;
+        let expired = || self.sources.iter().filter(|source| is_all_expired(source));
+        for source in expired().take(MOST_NAMES) {
             let name = shown(source.source.as_bytes());
             writeln!(
                 out,
@@ -197,6 +214,7 @@ impl Known {
                  timestamps in seconds?"
             )?;
         }
+        others(expired().count(), "suspect    ", "sources", out)?;
         let last = summary.last_ingest_at_ms.map(report::utc);
         let last = last.map_or_else(String::new, |at| format!("; the last one at {at}"));
         writeln!(
@@ -217,11 +235,36 @@ impl Known {
             summary.late_waiting,
             summary.held
         )?;
-        for (version, counts) in &self.versions {
+        for (version, counts) in self.versions.iter().take(MOST_NAMES) {
             let version = shown(version.as_bytes());
             writeln!(out, "version     {version}: {counts}")?;
         }
-        Ok(())
+        others(self.versions.len(), "version    ", "versions", out)
+    }
+}
+
+fn members_of(listed: Vec<(String, Value)>) -> serde_json::Map<String, Value> {
+    listed.into_iter().collect()
+}
+
+/// How many of so many are not listed, where that is any.
+fn others(all: usize, before: &str, what: &str, out: &mut dyn Write) -> io::Result<()> {
+    match all.saturating_sub(MOST_NAMES) {
+        0 => Ok(()),
+        more => writeln!(out, "{before} {more} other {what}; see: windowflow sources"),
+    }
+}
+
+/// The first of a list, at most [`MOST_NAMES`], and how many others it has.
+struct First<T> {
+    listed: Vec<T>,
+    more: usize,
+}
+
+impl<T> First<T> {
+    fn of(mut all: impl Iterator<Item = T>) -> First<T> {
+        let listed = all.by_ref().take(MOST_NAMES).collect();
+        First { listed, more: all.count() }
     }
 }
 

@@ -159,8 +159,9 @@ fn all_keys_reach_their_fields() {
     let text = "spool = 'spool'\ndb = '/var/lib/w.db'\n\
         [window]\nwindow_ms = 60_000\nlateness_ms = 0\nlate_rule = 'event'\nlate_policy = 'drop'\n\
         max_future_ms = 'off'\ndedup_horizon_ms = 60_000\n\
-        [sources]\nidle_timeout_ms = 1000\ndeclared = ['press-1', 'press-2']\n\
-        [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\nignore = ['_SUCCESS', '*.md5']\n\
+        [sources]\nidle_timeout_ms = 1000\ndeclared = ['press-1', 'press-2']\nmax = 7\n\
+         accept_new = false\n\
+         [inbox]\nsettle_ms = 1\nrescan_ms = 200\norder = 'mtime'\nignore = ['_SUCCESS', '*.md5']\n\
         [limits]\nmax_event_bytes = 65\nmax_file_bytes = 66\nmax_inflated_bytes = 0x43\n\
         [retention]\nwindows_days = 1\nlate_days = 2\nreceipts_days = 6\nreports_days = 4\n\
         done_days = 5\nfailed_days = 7\nfailed_max_bytes = 8\n\
@@ -186,6 +187,8 @@ fn all_keys_reach_their_fields() {
         sources: Sources {
             idle_timeout_ms: Some(1000),
             declared: vec!["press-1".to_owned(), "press-2".to_owned()],
+            max: 7,
+            accept_new: false,
         },
         retention: Retention {
             windows_days: Some(1),

@@ -3,6 +3,7 @@
 mod backoff;
 mod drain;
 mod dump;
+mod expected;
 mod faults;
 mod hearing;
 mod life;

@@ -1,9 +1,9 @@
 //! How long nothing has come from each source, by what we ourselves could see.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::store::SourceRow;
+use crate::store::{Error, Silent};
 
 /// How much of the time between two looks into the inbox counts while we were at work: when we stood
 /// still (a slow disk, a long file of another source, a stopped process), nobody else fell silent.
@@ -12,16 +12,26 @@ const MOST_AT_WORK: Duration = Duration::from_secs(1);
 /// How much later than meant a wait can end on a busy machine. After a longer one we were not there.
 const LATE_BY: Duration = Duration::from_secs(1);
 
-/// What is known of the silence of each source.
+/// How many sources are asked for at once.
+const ROWS_AT_ONCE: usize = 100;
+
+/// How many sources fall idle at once: one act names no more. The next look comes at once.
+const MOST_AT_ONCE: usize = 1000;
+
+/// Into how many steps the time until a source is idle is cut: what was heard within one step counts
+/// as heard at its end.
+const STEPS: u32 = 1024;
+
+/// Tells how long each source was silent from the batch that named it last, so that nothing has to
+/// be remembered of a source.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
-    sources: HashMap<String, Silence>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Silence {
-    last_batch: Option<u64>,
-    lasted: Duration,
+    /// For how long we have watched.
+    watched: Duration,
+    /// The last batch there was, and how long we had watched then; both rise.
+    batches: VecDeque<(u64, Duration)>,
+    /// The sources of which a file waited lately, and how long we had watched then.
+    here: HashMap<String, Duration>,
 }
 
 /// How the time since the last look was spent.
@@ -41,91 +51,122 @@ pub(super) enum Spent {
 /// What a look brought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Sources that are idle from now on, by name.
+    /// Sources that are idle from now on.
     pub(super) idle: Vec<String>,
-    /// Sources that are back, by name: a file of theirs is there.
-    pub(super) back: Vec<String>,
     /// How soon the next one can fall idle.
     pub(super) next: Option<Duration>,
 }
 
+/// What [`Store::silent`](crate::store::Store::silent) answers.
+pub(super) type Ask<'a> =
+    dyn FnMut(Option<&Silent>, usize) -> Result<Vec<(u64, Silent)>, Error> + 'a;
+
 impl Quiet {
-    /// After a look into the inbox: `rows` is what the store knows of the sources, `waiting` names
-    /// those of which a file is there, in whatever state.
+    /// After a look into the inbox: `waiting` names the sources of which a file is there, in
+    /// whatever state. Only those are looked at that may have been silent for too long.
+    ///
+    /// # Errors
+    /// When the store cannot answer.
     pub(super) fn look(
         &mut self,
-        rows: &[SourceRow],
+        ask: &mut Ask<'_>,
         waiting: &HashSet<&str>,
         spent: Spent,
         timeout: Duration,
-    ) -> Turn {
-        let counted = match spent {
+    ) -> Result<Turn, Error> {
+        self.watched += match spent {
             Spent::AtWork(passed) => passed.min(MOST_AT_WORK),
             // we were stopped in it, and do not know how long we watched before
             Spent::Waiting { passed, meant } if passed > meant + LATE_BY => Duration::ZERO,
             Spent::Waiting { passed, meant } => passed.min(meant),
         };
+        let watched = self.watched;
+        self.here.retain(|_, at| *at + timeout > watched);
+        self.here.extend(waiting.iter().map(|source| ((*source).to_owned(), watched)));
         let mut turn = Turn::default();
-        let mut sources = HashMap::with_capacity(rows.len());
-        for row in rows {
-            let is_here = waiting.contains(row.source.as_str());
-            let before = self.sources.get(&row.source);
-            let is_heard = is_here || before.is_none_or(|was| was.last_batch != row.last_batch);
-            let lasted = match before {
-                Some(was) if !is_heard => was.lasted + counted,
-                _ => Duration::ZERO,
-            };
-            match (row.idle, is_here) {
-                (true, true) => turn.back.push(row.source.clone()),
-                (false, _) if lasted >= timeout => turn.idle.push(row.source.clone()),
-                (false, _) => {
-                    let left = timeout - lasted;
-                    turn.next = Some(turn.next.map_or(left, |next| next.min(left)));
+        let mut after: Option<Silent> = None;
+        loop {
+            let rows = ask(after.as_ref(), ROWS_AT_ONCE)?;
+            let Some((last_batch, last)) = rows.last().cloned() else { return Ok(turn) };
+            self.note(last_batch, timeout);
+            for (_, Silent { source, heard_in }) in rows {
+                let heard = self.heard(heard_in);
+                let here = self.here.get(&source).copied().unwrap_or_default();
+                let lasted = watched.saturating_sub(heard.max(here));
+                match timeout.checked_sub(lasted).filter(|left| !left.is_zero()) {
+                    None => turn.idle.push(source),
+                    Some(left) => turn.next = Some(turn.next.map_or(left, |next| next.min(left))),
                 }
-                (true, false) => {}
+                if turn.idle.len() == MOST_AT_ONCE {
+                    turn.next = Some(Duration::ZERO);
+                    return Ok(turn);
+                }
+                // all others were heard later
+                if watched.saturating_sub(heard) < timeout {
+                    return Ok(turn);
+                }
             }
-            let silence = Silence { last_batch: row.last_batch, lasted };
-            sources.insert(row.source.clone(), silence);
+            after = Some(last);
         }
-        self.sources = sources;
-        turn
+    }
+
+    /// Notes that the last batch by now is that one.
+    fn note(&mut self, last_batch: u64, timeout: Duration) {
+        let watched = self.watched;
+        if self.batches.back().is_none_or(|(batch, _)| *batch < last_batch) {
+            let is_same_step = |at: &Duration| *at + timeout / STEPS > watched;
+            let before = self.batches.len().checked_sub(2).map(|index| self.batches[index].1);
+            if before.as_ref().is_some_and(is_same_step) {
+                self.batches.pop_back();
+            }
+            self.batches.push_back((last_batch, watched));
+        }
+        // of what was silent for longer it does not matter for how long
+        while self.batches.get(1).is_some_and(|(_, at)| *at + timeout <= watched) {
+            self.batches.pop_front();
+        }
+    }
+
+    /// How long we had watched when that batch came, by what we saw first after it.
+    fn heard(&self, batch: u64) -> Duration {
+        let index = self.batches.partition_point(|(last_batch, _)| *last_batch < batch);
+        self.batches.get(index).map_or(self.watched, |(_, at)| *at)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Counts;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
-
-    fn row(source: &str, last_batch: u64, idle: bool) -> SourceRow {
-        SourceRow {
-            source: source.to_owned(),
-            max_timestamp_ms: Some(1),
-            declared: false,
-            idle,
-            presence_since_ms: None,
-            last_batch_at_ms: Some(0),
-            last_batch: Some(last_batch),
-            last_file: Some("f".to_owned()),
-            counts: Counts::default(),
-        }
-    }
 
     fn waited(seconds: u64) -> Spent {
         let passed = Duration::from_secs(seconds);
         Spent::Waiting { passed, meant: passed }
     }
 
-    fn look(quiet: &mut Quiet, rows: &[SourceRow], waiting: &[&str], spent: Spent) -> Turn {
-        quiet.look(rows, &waiting.iter().copied().collect(), spent, TIMEOUT)
+    /// Looks at sources that were heard of last in those batches.
+    fn look(quiet: &mut Quiet, rows: &[(&str, u64)], waiting: &[&str], spent: Spent) -> Turn {
+        let last_batch = rows.iter().map(|(_, batch)| *batch).max().unwrap_or(0);
+        let mut all: Vec<(u64, &str)> = rows.iter().map(|(name, batch)| (*batch, *name)).collect();
+        all.sort_unstable();
+        let mut ask = |after: Option<&Silent>, most: usize| {
+            let is_behind = |(heard_in, source): &&(u64, &str)| {
+                after.is_none_or(|after| (*heard_in, *source) > (after.heard_in, &after.source))
+            };
+            let silent = |(heard_in, source): &(u64, &str)| {
+                (last_batch, Silent { source: (*source).to_owned(), heard_in: *heard_in })
+            };
+            Ok(all.iter().filter(is_behind).take(most).map(silent).collect())
+        };
+        let waiting = waiting.iter().copied().collect();
+        quiet.look(&mut ask, &waiting, spent, TIMEOUT).unwrap()
     }
 
     #[test]
     fn a_source_falls_idle_when_its_time_is_up_and_not_before() {
         let mut quiet = Quiet::default();
-        let rows = [row("a", 1, false)];
+        let rows = [("a", 1)];
         // the first look begins the count: what was before we started is not known
         assert_eq!(look(&mut quiet, &rows, &[], waited(60)).idle, Vec::<String>::new());
         assert_eq!(look(&mut quiet, &rows, &[], waited(9)).next, Some(Duration::from_secs(1)));
@@ -135,18 +176,18 @@ mod tests {
     #[test]
     fn events_and_waiting_files_begin_the_count_anew() {
         let mut quiet = Quiet::default();
-        look(&mut quiet, &[row("a", 1, false)], &[], waited(0));
-        look(&mut quiet, &[row("a", 1, false)], &[], waited(9));
-        look(&mut quiet, &[row("a", 2, false)], &[], waited(9));
-        let turn = look(&mut quiet, &[row("a", 2, false)], &["a"], waited(60));
+        look(&mut quiet, &[("a", 1)], &[], waited(0));
+        look(&mut quiet, &[("a", 1)], &[], waited(9));
+        look(&mut quiet, &[("a", 2)], &[], waited(9));
+        let turn = look(&mut quiet, &[("a", 2)], &["a"], waited(60));
         assert!(turn.idle.is_empty(), "a file of it waits");
-        assert_eq!(look(&mut quiet, &[row("a", 2, false)], &[], waited(10)).idle, ["a"]);
+        assert_eq!(look(&mut quiet, &[("a", 2)], &[], waited(10)).idle, ["a"]);
     }
 
     #[test]
     fn our_own_stall_makes_nobody_idle() {
         let mut quiet = Quiet::default();
-        let rows = [row("a", 1, false)];
+        let rows = [("a", 1)];
         look(&mut quiet, &rows, &[], waited(0));
         let hour = Duration::from_secs(3600);
         let stopped = Spent::Waiting { passed: hour, meant: Duration::from_secs(5) };
@@ -162,10 +203,34 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_source_is_back_when_a_file_of_it_is_there() {
+    fn the_silence_of_many_is_told_apart_and_little_is_remembered() {
         let mut quiet = Quiet::default();
-        let rows = [row("a", 1, true), row("b", 1, true)];
-        let turn = look(&mut quiet, &rows, &["a"], waited(1));
-        assert_eq!((turn.back, turn.idle), (vec!["a".to_owned()], vec![]));
+        for batch in 1..=10_000_u64 {
+            let rows = [("a", 1), ("b", batch.min(3000)), ("c", batch), ("d", 1)];
+            let spent = Spent::Waiting {
+                passed: Duration::from_millis(4),
+                meant: Duration::from_millis(4),
+            };
+            let turn = look(&mut quiet, &rows, &["d"], spent);
+            assert!(quiet.batches.len() <= 2 * STEPS as usize + 2, "{}", quiet.batches.len());
+            let idle = match batch {
+                ..=2500 => [].as_slice(),
+                2501..=5502 => &["a"],
+                _ => &["a", "b"],
+            };
+            // within a step of ten milliseconds
+            let is_edge = (2501..=2510).contains(&batch) || (5498..=5515).contains(&batch);
+            assert!(is_edge || turn.idle == idle, "{batch}: {:?}", turn.idle);
+        }
+    }
+
+    #[test]
+    fn so_many_fall_idle_at_once_and_no_more() {
+        let mut quiet = Quiet::default();
+        let names: Vec<String> = (0..1500).map(|number| format!("s{number}")).collect();
+        let rows: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        look(&mut quiet, &rows, &[], waited(0));
+        let turn = look(&mut quiet, &rows, &[], waited(10));
+        assert_eq!((turn.idle.len(), turn.next), (MOST_AT_ONCE, Some(Duration::ZERO)));
     }
 }

@@ -114,6 +114,13 @@ impl Resting {
             || is_held(folder.and_then(|folder| self.folders.get(folder)))
     }
 
+    /// Whether that file, or its folder, rests, also while it is tried again.
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        let folder = entry.folder.as_ref();
+        self.files.contains_key(entry)
+            || folder.is_some_and(|folder| self.folders.contains_key(folder))
+    }
+
     /// Takes up what a scan has found, and answers which files are to be tried, in order. Of a
     /// folder whose pause is over that is one file.
     pub(super) fn due<'s>(

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, select};
 
+use self::presence::Presences;
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
 use super::faults::Part;
 use super::hearing::Hearing;
 use super::looks::Looks;
-use super::quiet::{Quiet, Spent};
+use super::quiet::Spent;
 use super::resting::{MOST_SHOWN, Resting};
 use super::retain::Retain;
 use super::state::OpenFile;
@@ -64,12 +65,10 @@ pub(super) struct Round {
     calming: bool,
     // there is more to be seen in the inbox than the last look has shown
     must_look: bool,
-    quiet: Quiet,
+    presences: Presences,
     // how the time since the last look was spent
     spent: Spent,
     looked: Instant,
-    // how soon a source can fall idle
-    next_idle: Option<Duration>,
     // the last try ended with what looks like damage
     suspected: bool,
     // what is wrong with the first of the folders and files that cannot be looked at
@@ -95,6 +94,7 @@ impl Round {
         let limits = drain.config.limits.for_decoding();
         let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
         let worker = worker.noting(drain.suspects.trying());
+        let worker = worker.admitting(drain.config.sources.admission());
         Round {
             worker,
             scanner,
@@ -112,10 +112,9 @@ impl Round {
             stuck: None,
             calming: false,
             must_look: false,
-            quiet: Quiet::default(),
+            presences: Presences::default(),
             spent: Spent::AtWork(Duration::ZERO),
             looked: Instant::now(),
-            next_idle: None,
             suspected: false,
             unreadable_why: None,
             unwatched_since: None,
@@ -158,7 +157,7 @@ impl Round {
                 self.wait(&scan);
                 continue;
             }
-            let took = match self.mind_silence(&scan).and_then(|()| self.take_all(&scan)) {
+            let took = match self.mind_sources(&scan).and_then(|()| self.take_all(&scan)) {
                 Ok(took) => took,
                 Err(trouble) if trouble.reach == Reach::Suspect && !self.suspected => {
                     self.suspected = true;
@@ -441,6 +440,7 @@ impl Round {
         self.scanner.set_order(config.inbox.scan_order());
         self.scanner.set_ignored(config.inbox.ignored());
         self.worker.set_limits(config.limits.for_decoding(), config.inbox.settle());
+        self.worker.set_admission(config.sources.admission());
         self.backoff = Backoff::new(&config);
         self.undeclared = true;
         self.drain.config = config;
@@ -495,7 +495,7 @@ impl Round {
         let rest = self.resting.left(now);
         let calm = self.calming.then(|| self.drain.suspects.calm_in(now));
         let listing = self.next_listing(now).saturating_duration_since(now);
-        let wait = [Some(listing), scan.look_again_in, rest, self.next_idle, calm]
+        let wait = [Some(listing), scan.look_again_in, rest, self.presences.next, calm]
             .into_iter()
             .flatten()
             .min()

@@ -2,6 +2,7 @@
 //! in as arguments, decisions go out as values.
 
 mod accounts;
+mod admission;
 mod dedup;
 mod horizon;
 mod late;
@@ -18,10 +19,11 @@ use std::fmt;
 use serde::Serialize;
 
 pub use accounts::AccountChange;
+pub use admission::{Admission, NotAdmitted};
 pub use dedup::{Fact, Seen};
 pub use seconds::{LIKE_SECONDS, LikeSeconds, SecondsRule};
 pub use tally::corrections;
-pub use watermark::{Known, Move, Others, Presence, Progress};
+pub use watermark::{Expected, Known, Move, Others, Presence, Progress};
 
 use crate::event::{Chunk, DEFAULT_SOURCE};
 use dedup::Verdict;
@@ -138,6 +140,11 @@ pub struct Changes<'c> {
     pub accounts: Vec<AccountChange<'c>>,
     /// How sources came and went, in order.
     pub presence: Vec<PresenceChange>,
+    /// How many sources are known from now on that were not.
+    pub new_sources: u64,
+    /// Its events came with this batch, which is the last of each source that they name; held
+    /// events that are judged again came with another.
+    pub is_delivery: bool,
     /// What each producer version sent.
     pub versions: Vec<(&'c str, Counts)>,
     /// The moves of W that crossed the end of a window, in order.
@@ -186,16 +193,21 @@ pub struct Judged<'c> {
     pub outcomes: Vec<Outcome>,
     /// What they do to the store.
     pub changes: Changes<'c>,
-    /// The row that stopped it, and what it contradicts.
-    pub conflict: Option<(usize, Seen)>,
+    /// The row that stopped it, and why.
+    pub stopped: Option<(usize, Stop)>,
     /// The first row whose timestamp looks like seconds, if such are to be told: it stopped it, or
     /// it is only named, as the rule says.
     pub seconds: Option<LikeSeconds>,
 }
 
-/// Why a row cannot be judged.
-enum Stop {
+/// Why a chunk is judged no further: the batch is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The event contradicts what is known of its id.
     Conflict(Seen),
+    /// Its source may not send.
+    Source(NotAdmitted),
+    /// Its timestamp looks like seconds.
     Seconds,
 }
 
@@ -213,6 +225,9 @@ pub struct Judge {
     seconds_rule: SecondsRule,
     // of the chunk in hand
     seconds: Option<LikeSeconds>,
+    // which sources may send; none: all
+    admission: Option<Admission>,
+    source_count: u64,
 }
 
 /// What becomes of the ids of a batch.
@@ -229,23 +244,29 @@ impl Judge {
     /// name another.
     pub fn new(settings: Settings, batch: u64, source: &str) -> Judge {
         let watermark = Watermark::new(settings.window_ms(), settings.lateness_ms());
-        let (source, places) = (source.to_owned(), Vec::new());
         Judge {
             settings,
             batch,
-            source,
+            source: source.to_owned(),
             now_ms: 0,
             watermark,
-            places,
+            places: Vec::new(),
             ids: Ids::Recorded,
             seconds_rule: SecondsRule::Accept,
             seconds: None,
+            admission: None,
+            source_count: 0,
         }
     }
 
     /// The same with another rule for timestamps that look like seconds.
     pub fn with_seconds(self, seconds_rule: SecondsRule) -> Judge {
         Judge { seconds_rule, ..self }
+    }
+
+    /// The same, by a rule for the sources that may send.
+    pub fn admitting(self, admission: Option<Admission>) -> Judge {
+        Judge { admission, ..self }
     }
 
     /// Begins with a batch of held events that are judged again, by the rules of this moment. Their
@@ -266,7 +287,10 @@ impl Judge {
         let mut changes = Changes::default();
         for source in sources {
             let place = self.watermark.place(source);
+            let was_known = self.watermark.known(place).is_known;
             if self.watermark.set_presence(place, presence) {
+                let is_new = self.watermark.known(place).is_known && !was_known;
+                changes.new_sources += u64::from(is_new);
                 let source = (*source).to_owned();
                 changes.presence.push(PresenceChange { source, presence, event_index: None });
             }
@@ -306,6 +330,7 @@ impl Judge {
     /// Takes over how far event time had come.
     pub fn learn(&mut self, progress: &Progress) {
         self.now_ms = progress.now_ms;
+        self.source_count = progress.source_count;
         self.watermark.learn(progress);
     }
 
@@ -326,18 +351,19 @@ impl Judge {
     /// When there are fewer facts than events, or the sources were not asked for.
     pub fn judge<'c>(&mut self, chunk: &'c Chunk, facts: &[Fact]) -> Judged<'c> {
         let mut tally = Tally::new(self.batch, chunk);
-        let mut conflict = None;
+        let mut stopped = None;
+        let known_before = self.source_count;
         for (row, fact) in facts[..chunk.len()].iter().enumerate() {
-            match self.judge_event(row, *fact, &mut tally) {
-                Ok(()) => continue,
-                Err(Stop::Conflict(seen)) => conflict = Some((row, seen)),
-                Err(Stop::Seconds) => {}
+            if let Err(stop) = self.judge_event(row, *fact, &mut tally) {
+                stopped = Some((row, stop));
+                break;
             }
-            break;
         }
-        let (outcomes, changes) =
+        let (outcomes, mut changes) =
             tally.end(&self.places, &self.watermark, self.settings.window_ms());
-        Judged { outcomes, changes, conflict, seconds: self.seconds.take() }
+        changes.new_sources = self.source_count - known_before;
+        changes.is_delivery = self.ids == Ids::Recorded;
+        Judged { outcomes, changes, stopped, seconds: self.seconds.take() }
     }
 
     /// The first row of the contract's table that fits decides.
@@ -346,6 +372,9 @@ impl Judge {
         let watermark_ms = self.watermark.now_ms();
         let horizon = Horizon::at(watermark_ms, self.settings.dedup_horizon_ms());
         let place = self.places[row];
+        if self.ids == Ids::Recorded && !self.watermark.known(place).is_known {
+            self.admit(place)?;
+        }
         // what is released came long ago: its source is no more there than before
         if self.ids == Ids::Recorded && self.watermark.set_presence(place, Presence::Active) {
             tally.back(self.watermark.name(place), row);
@@ -395,6 +424,16 @@ impl Judge {
             let index = chunk.first_index() + row as u64;
             tally.moves.extend(self.watermark.advance(place, timestamp_ms, index));
         }
+        Ok(())
+    }
+
+    /// Takes up a source of which nothing is known yet.
+    fn admit(&mut self, place: usize) -> Result<(), Stop> {
+        if let Some(admission) = self.admission {
+            admission.one_more(self.source_count).map_err(Stop::Source)?;
+        }
+        self.watermark.admit(place);
+        self.source_count += 1;
         Ok(())
     }
 

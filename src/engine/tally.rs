@@ -99,6 +99,7 @@ impl<'c> Tally<'c> {
             moves: self.moves,
             watermark_ms: watermark.now_ms(),
             counts,
+            ..Changes::default()
         };
         (judgements.iter().map(|judgement| judgement.outcome).collect(), changes)
     }

@@ -81,7 +81,7 @@ fn a_contradiction_stops_the_chunk_and_names_the_first() {
     let chunk = chunk(&[("a", "k", 1, 1), ("b", "k", 2, 2), ("a", "k", 1, 9), ("c", "k", 3, 3)]);
     let judged = judge(settings(), &chunk, &[Fact::New; 4]);
     let first = Seen { batch: 7, event_index: 0, timestamp_ms: 1, same_payload: false };
-    assert_eq!(judged.conflict, Some((2, first)));
+    assert_eq!(judged.stopped, Some((2, Stop::Conflict(first))));
     assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Accepted]);
 }
 
@@ -93,7 +93,10 @@ fn what_the_store_has_seen_is_a_repeat_or_a_contradiction() {
     assert_eq!(repeat.outcomes, [Outcome::Duplicate]);
     assert!(repeat.changes.recorded.is_empty());
     let other = Seen { same_payload: false, ..seen };
-    assert_eq!(judge(settings(), &chunk, &[Fact::Seen(other)]).conflict, Some((0, other)));
+    assert_eq!(
+        judge(settings(), &chunk, &[Fact::Seen(other)]).stopped,
+        Some((0, Stop::Conflict(other)))
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn beyond_the_horizon_a_repeat_is_expired_and_an_old_contradiction_forgotten() {
     let facts = [Fact::New, Fact::Seen(old), Fact::Seen(old)];
     let judged = judge(settings, &chunk, &facts);
     assert_eq!(judged.outcomes, [Outcome::Accepted, Outcome::Expired, Outcome::Late]);
-    assert_eq!(judged.conflict, None);
+    assert_eq!(judged.stopped, None);
 }
 
 #[test]
@@ -123,6 +126,7 @@ fn a_late_event_still_moves_its_source() {
     let chunk = chunk_of_one("a", 2999);
     judge.sources(&chunk);
     let progress = Progress {
+        source_count: 1,
         watermark_ms: 3000,
         sources: vec![Known { max_timestamp_ms: Some(100), ..Known::default() }],
         others: Others { least_active_ms: Some(9000), ..Others::default() },
@@ -169,7 +173,7 @@ fn an_idle_source_is_back_before_its_event_is_judged() {
     chunk.push(slow);
     chunk.push(Event { id: "c", source: None, timestamp_ms: 20000, ..slow });
     assert_eq!(judge.sources(&chunk), ["fast", "slow"]);
-    let slow = Known { max_timestamp_ms: Some(100), declared: false, idle: true };
+    let slow = Known { max_timestamp_ms: Some(100), idle: true, ..Known::default() };
     let sources = vec![Known::default(), slow];
     judge.learn(&Progress { sources, now_ms: 50_000, ..Progress::default() });
     let judged = judge.judge(&chunk, &[Fact::New; 3]);

@@ -13,6 +13,8 @@ pub struct Progress {
     pub sources: Vec<Known>,
     /// All sources that were not asked for, taken together.
     pub others: Others,
+    /// How many sources are known: see [`Known::is_known`].
+    pub source_count: u64,
     /// The store's clock.
     pub now_ms: i64,
 }
@@ -22,10 +24,36 @@ pub struct Progress {
 pub struct Known {
     /// The greatest timestamp of its accepted and late events; none when it has had none.
     pub max_timestamp_ms: Option<i64>,
+    /// Events of it came, or it was declared: it counts among the sources.
+    pub is_known: bool,
     /// It was declared: it holds W back even before its first event.
     pub declared: bool,
-    /// Nothing came from it for too long: it does not hold W back.
+    /// Nothing came from it for too long, or it was retired: it does not hold W back.
     pub idle: bool,
+    /// It is idle because an operator retired it.
+    pub retired: bool,
+    /// Whether it holds W back because files of it wait in the inbox.
+    pub expected: Expected,
+}
+
+impl Known {
+    /// W stays where it is until the first accepted or late event of this source.
+    pub fn is_awaited(&self) -> bool {
+        let is_named = self.declared || self.expected == Expected::Now;
+        is_named && !self.idle && self.max_timestamp_ms.is_none()
+    }
+}
+
+/// Whether a source is expected because files of it wait in the inbox: once in a store's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expected {
+    /// It never was.
+    #[default]
+    Never,
+    /// It is: W waits for its first accepted or late event.
+    Now,
+    /// It was. It sent something, or its files brought nothing.
+    Over,
 }
 
 /// Sources taken together.
@@ -35,7 +63,7 @@ pub struct Others {
     pub least_active_ms: Option<i64>,
     /// The greatest of the greatest timestamps of all, idle or not.
     pub greatest_ms: Option<i64>,
-    /// One of them is declared, has sent nothing, and is not idle: W stays where it is.
+    /// One of them is declared or expected, has sent nothing, and is not idle: W stays where it is.
     pub any_awaited: bool,
 }
 
@@ -48,6 +76,13 @@ pub enum Presence {
     Idle,
     /// It is back: W waits for it again.
     Active,
+    /// An operator retired it: W does not wait for it until its next event.
+    Retired,
+    /// Files of it wait in the inbox: W waits for its first event. Only a source that is not known
+    /// and was never expected becomes so.
+    Expected,
+    /// The files for which it was expected brought nothing: W no longer waits for it.
+    NotExpected,
 }
 
 impl Presence {
@@ -57,6 +92,9 @@ impl Presence {
             Presence::Declared => "declared",
             Presence::Idle => "idle",
             Presence::Active => "active",
+            Presence::Retired => "retired",
+            Presence::Expected => "expected",
+            Presence::NotExpected => "not_expected",
         }
     }
 }
@@ -172,15 +210,25 @@ impl Watermark {
         let known = &mut self.sources[place].known;
         let before = *known;
         match presence {
-            Presence::Declared => known.declared = true,
+            Presence::Declared => (known.declared, known.is_known) = (true, true),
             Presence::Idle => known.idle = true,
-            Presence::Active => known.idle = false,
+            Presence::Active => (known.idle, known.retired) = (false, false),
+            Presence::Retired => (known.idle, known.retired) = (true, true),
+            Presence::Expected if before.is_known || before.expected != Expected::Never => {}
+            Presence::Expected => known.expected = Expected::Now,
+            Presence::NotExpected if before.expected != Expected::Now => {}
+            Presence::NotExpected => known.expected = Expected::Over,
         }
         let is_change = *known != before;
         if is_change {
             self.waited_for = None;
         }
         is_change
+    }
+
+    /// The source is known from now on.
+    pub(super) fn admit(&mut self, place: usize) {
+        self.sources[place].known.is_known = true;
     }
 
     /// After an accepted or late event of that source; the move, if it crosses a window's end.
@@ -190,11 +238,15 @@ impl Watermark {
         if before.is_some_and(|before| before >= timestamp_ms) {
             return None;
         }
+        let was_awaited = known.is_awaited();
         known.max_timestamp_ms = Some(timestamp_ms);
+        if known.expected == Expected::Now {
+            known.expected = Expected::Over;
+        }
         // of many sources only the furthest behind matters, and most events are not of that one
         self.waited_for = match (self.waited_for, before) {
             _ if known.idle => None,
-            (Some(all), None) if !known.declared => {
+            (Some(all), None) if !was_awaited => {
                 let least_ms = all.least_ms.map_or(timestamp_ms, |least| least.min(timestamp_ms));
                 Some(WaitedFor { least_ms: Some(least_ms), ..all })
             }
@@ -240,7 +292,7 @@ impl Watermark {
         for Source { known, .. } in self.sources.iter().filter(|source| !source.known.idle) {
             match known.max_timestamp_ms {
                 Some(ms) => all.least_ms = Some(all.least_ms.map_or(ms, |least| least.min(ms))),
-                None => all.any_awaited |= known.declared,
+                None => all.any_awaited |= known.is_awaited(),
             }
         }
         all
@@ -293,7 +345,7 @@ mod tests {
         // what the chunk before made of "a" is among the others by now
         let sources = vec![Known { max_timestamp_ms: Some(4000), ..Known::default() }];
         let others = others(Some(5000));
-        w.learn(&Progress { watermark_ms: 4500, sources, others, now_ms: 0 });
+        w.learn(&Progress { watermark_ms: 4500, sources, others, ..Progress::default() });
         assert_eq!((w.now_ms(), w.known(0).max_timestamp_ms), (4500, Some(4000)));
         w.advance(0, 9000, 1);
         assert_eq!(w.now_ms(), 4500);

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::archive::{Archive, Lost};
 use crate::engine::totals::Totals;
-use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Span, Summary};
+use crate::store::{Act, Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Span, Summary};
 
 pub use id::{Fate, IdAnswer, Settled};
 pub use window::{LateEvents, LateOne, Made, Missing, Part, Revision, Waiting, WindowAnswer};
@@ -164,7 +164,7 @@ impl<'s> Explainer<'s> {
         let receipt = self.snapshot.receipt(moved.batch)?;
         let act = receipt.as_ref().and_then(|receipt| receipt.act.clone());
         let mut changed = Vec::new();
-        if matches!(act.as_deref(), Some("idle" | "active" | "declare")) {
+        if act.as_deref().and_then(Act::from_name).is_some_and(|act| act.presence().is_some()) {
             for row in sources {
                 let presence = self.snapshot.presence(&row.source)?;
                 if presence.iter().any(|change| change.batch == moved.batch) {

@@ -12,6 +12,7 @@ use crate::engine::settings::LatePolicy;
 use crate::engine::totals::Totals;
 use crate::engine::window::{self, WindowId};
 use crate::event::Event;
+use crate::report::{MOST_WAITING, is_awaited};
 use crate::store::{Error, EventRef, MoveRow, ReceiptRow, Snapshot};
 
 /// What is known of a window.
@@ -38,6 +39,8 @@ pub struct WindowAnswer<'s> {
     pub closed_by: Option<Cause>,
     /// The sources that keep it open.
     pub waiting_for: Vec<Waiting>,
+    /// How many others.
+    pub waiting_for_more: usize,
     /// The late events of it that are kept.
     pub late: LateEvents<'s>,
     /// The files in done/ that it was counted from.
@@ -265,6 +268,8 @@ impl<'s> Explainer<'s> {
         let revision = held.map_or(0, |(_, revision)| revision);
         let is_final = end_ms <= self.summary.watermark_ms;
         let closing = self.closing(end_ms)?;
+        let (waiting_for, waiting_for_more) =
+            if is_final { (Vec::new(), 0) } else { self.waiting_for(end_ms)? };
         let mut answer = WindowAnswer {
             key: key.to_owned(),
             window_start_ms: start_ms,
@@ -279,7 +284,8 @@ impl<'s> Explainer<'s> {
             removed: held.is_none() && is_final && self.is_pruned(start_ms),
             revisions: self.revisions(WindowId { start_ms, key })?,
             closed_by: closing.map(|moved| self.cause(&moved)).transpose()?,
-            waiting_for: if is_final { Vec::new() } else { self.waiting_for(end_ms)? },
+            waiting_for,
+            waiting_for_more,
             late: LateEvents {
                 snapshot: self.snapshot,
                 key: key.to_owned(),
@@ -344,16 +350,25 @@ impl<'s> Explainer<'s> {
         named.collect()
     }
 
-    fn waiting_for(&self, end_ms: i64) -> Result<Vec<Waiting>, Error> {
+    /// The sources that keep an open window open: those that are furthest behind, and how many
+    /// others there are.
+    fn waiting_for(&self, end_ms: i64) -> Result<(Vec<Waiting>, usize), Error> {
         let lateness_ms = self.summary.settings.lateness_ms();
         let sources = self.snapshot.sources()?.into_iter().filter(|row| !row.idle);
         let waiting = sources.filter_map(|row| {
             let watermark_ms = row.max_timestamp_ms.map(|ms| ms.saturating_sub(lateness_ms));
-            let holds = watermark_ms.map_or(row.declared, |watermark_ms| watermark_ms < end_ms);
+            let holds =
+                watermark_ms.map_or_else(|| is_awaited(&row), |watermark_ms| watermark_ms < end_ms);
             let since_ms = row.last_batch_at_ms.max(row.presence_since_ms);
             holds.then_some(Waiting { source: row.source, watermark_ms, since_ms })
         });
-        Ok(waiting.collect())
+        let mut waiting: Vec<Waiting> = waiting.collect();
+        if waiting.len() > MOST_WAITING {
+            waiting.sort_by_key(|waiting| waiting.watermark_ms);
+        }
+        let more = waiting.len().saturating_sub(MOST_WAITING);
+        waiting.truncate(MOST_WAITING);
+        Ok((waiting, more))
     }
 
     /// Reads each file that may have brought something.

@@ -27,8 +27,14 @@ impl Place {
         self.store.set_clock(Clock::Fixed(at_ms));
         let delivery = Delivery::fresh(file.to_owned(), "default".to_owned()).unwrap();
         let (limits, mode) = (Limits::default(), Mode::Commit);
-        let ingest =
-            Ingest { delivery: &delivery, limits, mode, now_ms: at_ms, seconds: Seconds::Accept };
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits,
+            mode,
+            admission: None,
+            now_ms: at_ms,
+            seconds: Seconds::Accept,
+        };
         let ended = ingest.run(&mut self.store, content.as_bytes(), &mut Unwatched).unwrap();
         assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
         let path = self.spool.done().join(name);

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use super::{Error, Filter, Format, write};
-use crate::engine::Counts;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::Totals;
 use crate::engine::window::{self, WindowId};
+use crate::engine::{Counts, Expected};
 use crate::store::{self, AccountRow, LateRow, Snapshot, SourceRow, Span, Summary, WindowRow};
 
 /// When the reports of the tests are made.
@@ -79,6 +79,8 @@ impl Fake {
             max_timestamp_ms,
             declared: false,
             idle: false,
+            retired: false,
+            expected: Expected::Never,
             presence_since_ms: None,
             last_batch_at_ms: Some(5000),
             last_batch: Some(2),

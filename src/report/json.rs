@@ -9,8 +9,8 @@ use serde_json::ser::Formatter;
 use super::accounts::Read;
 use super::shown::{is_hidden, push_escaped};
 use super::{Error, Standing, State, View, Waiting};
-use crate::engine::Counts;
 use crate::engine::settings::Settings;
+use crate::engine::{Counts, Expected};
 use crate::store::LateRow;
 
 /// The version of the form.
@@ -109,6 +109,10 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     let mut waiting = Waiting::on(&view.sources);
     let mut list = List::begin(",\n\"windows\":[", out)?;
     view.each_window(&mut |window| {
+        let (waiting_for, waiting_for_more) = match window.state {
+            State::Open => waiting.until(window.end_ms),
+            State::Final | State::Corrected => (&[][..], 0),
+        };
         list.push(&WindowJson {
             key: window.key,
             window_start_ms: window.start_ms,
@@ -119,10 +123,8 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
             max: window.totals.max,
             state: window.state.name(),
             revision: window.revision,
-            waiting_for: match window.state {
-                State::Open => waiting.until(window.end_ms),
-                State::Final | State::Corrected => &[],
-            },
+            waiting_for,
+            waiting_for_more,
         })
     })?;
     Ok(list.end()?)
@@ -240,6 +242,8 @@ struct Source<'a> {
     idle: bool,
     last_batch_at_ms: Option<i64>,
     declared: bool,
+    expected: bool,
+    retired: bool,
     presence_since_ms: Option<i64>,
     counts: Read,
 }
@@ -253,6 +257,8 @@ impl<'a> Source<'a> {
             idle: standing.row.idle,
             last_batch_at_ms: standing.row.last_batch_at_ms,
             declared: standing.row.declared,
+            expected: standing.row.expected == Expected::Now,
+            retired: standing.row.retired,
             presence_since_ms: standing.row.presence_since_ms,
             counts: Read::of(standing.row.counts),
         }
@@ -289,6 +295,7 @@ struct WindowJson<'a> {
     state: &'static str,
     revision: u64,
     waiting_for: &'a [&'a str],
+    waiting_for_more: usize,
 }
 
 #[derive(Serialize)]

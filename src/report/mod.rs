@@ -18,15 +18,19 @@ use std::ops::ControlFlow;
 pub use accounts::write_accounts;
 pub use filter::{Filter, KeyGlobError};
 pub(crate) use json::settings_json;
-pub use shown::{grouped, shown, utc, visible, visible_lines};
+pub use shown::{MOST_NAMES, grouped, shown, some_names, utc, visible, visible_lines};
 
-use crate::engine::LIKE_SECONDS;
 use crate::engine::totals::Totals;
 use crate::engine::window;
+use crate::engine::{Expected, LIKE_SECONDS};
 use crate::store::{self, HeldRow, LateRow, Snapshot, SourceRow, Span, Summary};
 
 /// How much is gathered before it is written out.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// How many sources are named at most for which a window waits: a report grows with its windows
+/// and its sources, not with their product.
+pub const MOST_WAITING: usize = 10;
 
 /// For whom a report is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -369,7 +373,13 @@ impl Holding {
 
 /// Whether W stays where it is until the first event of this source.
 pub fn is_awaited(row: &SourceRow) -> bool {
-    row.declared && !row.idle && row.max_timestamp_ms.is_none()
+    let is_named = row.declared || row.expected == Expected::Now;
+    is_named && !row.idle && row.max_timestamp_ms.is_none()
+}
+
+/// Why that source is awaited, in one word.
+pub fn awaited_as(row: &SourceRow) -> &'static str {
+    if row.declared { "declared" } else { "expected" }
 }
 
 /// The unit that the timestamps of a source seem to be in, where that is not milliseconds: read as
@@ -390,8 +400,7 @@ struct Waiting<'v> {
     /// By watermark, without those that are idle; those that are awaited stand before all, and so
     /// do those that have sent nothing when nobody has.
     by_watermark: Vec<(i64, &'v str)>,
-    taken: usize,
-    /// The names of the first `taken`, sorted.
+    /// The names of the first of them, sorted.
     names: Vec<&'v str>,
 }
 
@@ -408,19 +417,20 @@ impl<'v> Waiting<'v> {
             })
             .collect();
         by_watermark.sort_unstable();
-        Waiting { by_watermark, taken: 0, names: Vec::new() }
+        Waiting { by_watermark, names: Vec::new() }
     }
 
-    /// Whom an open window that ends there waits for, sorted.
-    fn until(&mut self, end_ms: i64) -> &[&'v str] {
+    /// Whom an open window that ends there waits for: the names of those that are furthest behind,
+    /// at most [`MOST_WAITING`], sorted, and how many others there are.
+    fn until(&mut self, end_ms: i64) -> (&[&'v str], usize) {
         let taken = self.by_watermark.partition_point(|(watermark_ms, _)| *watermark_ms < end_ms);
-        if taken != self.taken {
-            self.taken = taken;
+        let listed = taken.min(MOST_WAITING);
+        if listed != self.names.len() {
             self.names.clear();
-            self.names.extend(self.by_watermark[..taken].iter().map(|(_, name)| *name));
+            self.names.extend(self.by_watermark[..listed].iter().map(|(_, name)| *name));
             self.names.sort_unstable();
         }
-        &self.names
+        (&self.names, taken - listed)
     }
 }
 

@@ -82,6 +82,19 @@ pub(super) fn push_escaped(c: char, text: &mut String) {
     }
 }
 
+/// How many names a line lists at most.
+pub const MOST_NAMES: usize = 20;
+
+/// Names for one line: at most [`MOST_NAMES`] of them, and how many others there are.
+pub fn some_names<S: AsRef<str>>(names: &[S]) -> String {
+    let listed: Vec<String> =
+        names.iter().take(MOST_NAMES).map(|name| shown(name.as_ref()).into_owned()).collect();
+    match names.len().saturating_sub(MOST_NAMES) {
+        0 => listed.join(", "),
+        others => format!("{} and {others} others", listed.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,14 +30,17 @@ fn json_is_that_of_the_contract_field_by_field() {
         r#""future":0,"expired":0,"late_kept":1,"late_waiting":1,"held":0},"#,
         "\n\"sources\":[\n",
         r#"{"source":"default","watermark_ms":1100,"max_timestamp_ms":1600,"idle":false,"#,
-        r#""last_batch_at_ms":5000,"declared":false,"presence_since_ms":null,"#,
+        r#""last_batch_at_ms":5000,"declared":false,"expected":false,"retired":false,"#,
+        r#""presence_since_ms":null,"#,
         r#""counts":{"read":12,"accepted":4,"late":1,"duplicate":7,"future":0,"expired":0}}"#,
         "\n],\n\"windows\":[\n",
         r#"{"key":"checkout","window_start_ms":0,"window_end_ms":1000,"count":3,"sum":40,"#,
-        r#""min":8,"max":20,"state":"final","revision":0,"waiting_for":[]},"#,
+        r#""min":8,"max":20,"state":"final","revision":0,"waiting_for":[],"#,
+        r#""waiting_for_more":0},"#,
         "\n",
         r#"{"key":"checkout","window_start_ms":1000,"window_end_ms":2000,"count":1,"sum":5,"#,
-        r#""min":5,"max":5,"state":"open","revision":0,"waiting_for":["default"]}"#,
+        r#""min":5,"max":5,"state":"open","revision":0,"waiting_for":["default"],"#,
+        r#""waiting_for_more":0}"#,
         "\n],\n\"late\":[\n",
         r#"{"id":"request-5","key":"checkout","timestamp_ms":900,"value":99,"#,
         r#""window_start_ms":0,"watermark_ms":1100,"source":"default","batch":1,"#,
@@ -129,6 +132,27 @@ fn an_open_window_names_the_sources_that_it_waits_for() {
     assert_eq!(waits, [&json!([]), &both, &json!(["ahead", "behind", "default"])]);
     let silent = &found["sources"][3];
     assert_eq!((&silent["source"], &silent["watermark_ms"]), (&json!("silent"), &Value::Null));
+}
+
+/// Case 121: a report grows with its windows and its sources, not with their product.
+#[test]
+fn case_121_an_open_window_names_few_of_the_sources_that_it_waits_for() {
+    let mut fake = Fake::example().window("checkout", 3000, [1, 1, 1, 1]);
+    for number in 0..12 {
+        fake = fake.source(&format!("s{number:02}"), Some(2400 - 10 * number));
+    }
+    let found = parsed(&fake, &Filter::default());
+    // the ten that are furthest behind
+    let mut names = vec!["default".to_owned()];
+    names.extend((3..12).map(|number| format!("s{number:02}")));
+    assert_eq!(found["windows"][2]["waiting_for"], json!(names));
+    let more: Vec<&Value> = found["windows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|window| &window["waiting_for_more"])
+        .collect();
+    assert_eq!(more, [&json!(0), &json!(3), &json!(3)]);
 }
 
 #[test]
@@ -321,7 +345,8 @@ fn the_sources_command_adds_what_a_report_leaves_out() {
     assert_eq!(found["watermark_ms"], json!(1100));
     let default = json!({
         "source": "default", "watermark_ms": 1100, "max_timestamp_ms": 1600, "idle": false,
-        "last_batch_at_ms": 5000, "declared": false, "presence_since_ms": null, "last_batch": 2,
+        "last_batch_at_ms": 5000, "declared": false, "expected": false, "retired": false,
+        "presence_since_ms": null, "last_batch": 2,
         "last_file": "b.json", "holds_watermark": true,
         "accepted": 4, "late": 1, "duplicate": 7, "future": 0, "expired": 0,
         "counts": {

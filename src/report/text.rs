@@ -6,7 +6,7 @@ use std::io::Write;
 
 use super::table::{Column, line, titles, widen};
 use super::{
-    Error, Standing, State, View, Window, grouped, is_all_expired, is_awaited, shown,
+    Error, Standing, State, View, Window, awaited_as, grouped, is_all_expired, is_awaited, shown,
     suspected_unit, utc,
 };
 use crate::engine::Counts;
@@ -127,9 +127,11 @@ fn presence_line(standing: &Standing, out: &mut dyn Write) -> Result<(), Error> 
     let since = row.presence_since_ms.map_or_else(String::new, |ms| format!(" since {}", utc(ms)));
     let name = shown(&row.source);
     if row.idle {
-        writeln!(out, "idle{since}, does not hold the watermark: {name}")?;
+        let how = if row.retired { "retired" } else { "idle" };
+        writeln!(out, "{how}{since}, does not hold the watermark: {name}")?;
     } else if is_awaited(row) {
-        writeln!(out, "declared{since}, the watermark waits for its first event: {name}")?;
+        let how = awaited_as(row);
+        writeln!(out, "{how}{since}, the watermark waits for its first event: {name}")?;
     }
     if let Some(unit) = suspected_unit(row) {
         writeln!(out, "timestamps look like {unit}, not milliseconds: {name}")?;
@@ -148,6 +150,7 @@ fn source_cells(standing: &Standing) -> [String; 8] {
     [
         match standing.holds {
             true => "holds".to_owned(),
+            false if row.retired => "retired".to_owned(),
             false if row.idle => "idle".to_owned(),
             false => "-".to_owned(),
         },

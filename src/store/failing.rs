@@ -4,12 +4,12 @@
 use std::cell::Cell;
 
 use crate::engine::settings::Settings;
-use crate::engine::{Changes, Fact, Progress, Seen};
+use crate::engine::{Changes, Fact, Known, Progress, Seen};
 use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::Other;
 use crate::store::{
     Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
-    Retention, Scout, Settlement, Store,
+    Retention, Scout, Settlement, Silent, Store,
 };
 
 /// How a call fails.
@@ -213,6 +213,18 @@ impl<S: Store> Store for FailingStore<S> {
             }
             (true, other) => Err(other.error()),
         }
+    }
+
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error> {
+        self.inner.known(sources)
+    }
+
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error> {
+        self.inner.silent(after, most)
+    }
+
+    fn expected(&mut self) -> Result<Vec<String>, Error> {
+        self.inner.expected()
     }
 
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {

@@ -1,5 +1,6 @@
 //! Where the past is kept: the questions the engine asks and the changes it makes.
 
+mod act;
 pub mod checkup;
 #[cfg(test)]
 mod conformance;
@@ -20,9 +21,10 @@ use rustix::rand::GetRandomFlags;
 
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
-use crate::engine::{Changes, Counts, Fact, Progress, Seen};
+use crate::engine::{Changes, Counts, Fact, Known, Progress, Seen};
 use crate::event::{Chunk, Event, HashKey};
 use crate::refusal::{Code, Other};
+pub use act::Act;
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
     AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow,
@@ -98,6 +100,27 @@ pub trait Store {
     /// and all is as it was.
     fn sync(&mut self) -> Result<(), Error>;
 
+    /// What is known of these sources, in that order. It waits for nobody who writes.
+    ///
+    /// # Errors
+    /// By kind.
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error>;
+
+    /// At most so many of the sources for which W waits (without those that are only
+    /// [expected](Self::expected)), the one that was heard of the longest ago first, behind `after`;
+    /// with the number of the last batch of all. It waits for nobody who writes.
+    ///
+    /// # Errors
+    /// By kind.
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error>;
+
+    /// The sources that are expected: W waits for their first event since files of them wait. It
+    /// waits for nobody who writes.
+    ///
+    /// # Errors
+    /// By kind.
+    fn expected(&mut self) -> Result<Vec<String>, Error>;
+
     /// Removes what is older than asked, as far as no promise needs it, in transactions of bounded
     /// size: others get their turn in between. When it fails, what was removed before stays so.
     ///
@@ -113,6 +136,15 @@ pub trait Store {
     /// # Errors
     /// As [`begin`](Self::begin).
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error>;
+}
+
+/// A source for which W waits, and when it was heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// Its name.
+    pub source: String,
+    /// The last batch that named it in an event, declared it, or took it back; 0 when none did.
+    pub heard_in: u64,
 }
 
 /// Finds out about the ids of chunks what can be found out ahead of who writes, and leaves it in
@@ -263,40 +295,6 @@ pub enum Receipt {
         /// Why, in the operator's words.
         reason: Option<String>,
     },
-}
-
-/// What a batch without a file does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// The watermark was set.
-    Advance,
-    /// Sources were declared.
-    Declare,
-    /// Sources fell idle.
-    Idle,
-    /// Sources are back, before their first event is judged.
-    Active,
-    /// Held events were judged again.
-    Release,
-    /// Held events were dropped for good.
-    Discard,
-    /// Kept late events became corrections.
-    Correct,
-}
-
-impl Act {
-    /// The name, as stored and shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Act::Advance => "advance",
-            Act::Declare => "declare",
-            Act::Idle => "idle",
-            Act::Active => "active",
-            Act::Release => "release",
-            Act::Discard => "discard",
-            Act::Correct => "correct",
-        }
-    }
 }
 
 /// Which events were kept apart.

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
+use crate::engine::{Counts, Expected};
 use crate::event::Event;
 use crate::store::{Error, EventRef};
 
@@ -233,7 +233,11 @@ pub struct SourceRow {
     pub declared: bool,
     /// It is idle: it does not hold W back.
     pub idle: bool,
-    /// Since when it has stood to W as it does: declared, idle or back.
+    /// It is idle because an operator retired it.
+    pub retired: bool,
+    /// Whether it holds W back because files of it wait.
+    pub expected: Expected,
+    /// Since when it has stood to W as it does: declared, expected, idle or back.
     pub presence_since_ms: Option<i64>,
     /// When its last batch was committed; none while it is only declared.
     pub last_batch_at_ms: Option<i64>,

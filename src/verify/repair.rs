@@ -167,6 +167,7 @@ fn take_in(
         delivery: &delivery,
         limits,
         mode: Mode::Commit,
+        admission: None,
         now_ms,
         seconds: Seconds::Accept,
     };

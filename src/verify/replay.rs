@@ -8,7 +8,6 @@ use super::files::DoneFiles;
 use crate::act::{self, Asked, Done, Settling};
 use crate::clock::Clock;
 use crate::decode::Limits;
-use crate::engine::Presence;
 use crate::event::Event;
 use crate::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use crate::store::checkup::{Checkup, Code};
@@ -108,8 +107,14 @@ impl Replay<'_> {
         let delivery = Delivery::fresh(receipt.file.clone(), receipt.source.clone())
             .map_err(|error| Stop::Untold(format!("no random token: {error}")))?;
         let (limits, mode) = (self.limits.clone(), Mode::Group);
-        let ingest =
-            Ingest { delivery: &delivery, limits, mode, now_ms: 0, seconds: Seconds::Accept };
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits,
+            mode,
+            admission: None,
+            now_ms: 0,
+            seconds: Seconds::Accept,
+        };
         let what = format!("batch {batch}, played again");
         match ingest.run(self.scratch.store(), opened, &mut Unwatched) {
             Ok(Ended::Committed(committed)) if committed.batch == batch => Ok(()),
@@ -152,7 +157,7 @@ impl Replay<'_> {
         let is = |act: Act| act.name() == name;
         let done = if is(Act::Advance) {
             act::advance(self.scratch.store(), receipt.watermark_ms, asked)
-        } else if let Some(presence) = presence_of(name) {
+        } else if let Some(presence) = Act::from_name(name).and_then(Act::presence) {
             let sources = self.snapshot.presence_in(batch)?;
             if sources.is_empty() {
                 let why = "the note of which sources came or went in it is gone";
@@ -207,16 +212,6 @@ impl Replay<'_> {
             Err(act::Error::Store(error)) => Err(in_scratch(error)),
         }
     }
-}
-
-fn presence_of(act: &str) -> Option<Presence> {
-    [
-        (Act::Declare, Presence::Declared),
-        (Act::Idle, Presence::Idle),
-        (Act::Active, Presence::Active),
-    ]
-    .into_iter()
-    .find_map(|(one, presence)| (one.name() == act).then_some(presence))
 }
 
 /// The kept events that an act concerned, as they are walked through in their order.

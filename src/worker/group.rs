@@ -163,10 +163,11 @@ impl Worker {
         pace: &mut dyn Pace,
     ) -> Result<Fate, Verdict> {
         let File { entry, opened, delivery, may_be_in } = *file;
-        let limits = self.limits.clone();
+        let (limits, admission) = (self.limits.clone(), self.admission);
         let accepted = Arc::clone(&self.accepted_seconds);
         let seconds = Seconds::RefuseUnless(&accepted);
-        let ingest = Ingest { delivery, limits, mode, now_ms: self.store.now_ms(), seconds };
+        let now_ms = self.store.now_ms();
+        let ingest = Ingest { delivery, limits, mode, admission, now_ms, seconds };
         let mut asked = 0;
         let trying = Arc::clone(&self.trying);
         let ended = loop {

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::clock::Clock;
+use crate::engine::Known;
 use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::failing::{FailingStore, Failure};
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    self, Begun, Error, Pace as PrunePace, Pruned, Refused, Retention, Snapshot, Span,
+    self, Begun, Error, Pace as PrunePace, Pruned, Refused, Retention, Silent, Snapshot, Span,
 };
 
 /// What the store would hold after a power cut: events by key, batches, and refusals.
@@ -82,6 +83,18 @@ impl Store for Shown {
         let synced = self.store.sync();
         self.show();
         synced
+    }
+
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error> {
+        self.store.known(sources)
+    }
+
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error> {
+        self.store.silent(after, most)
+    }
+
+    fn expected(&mut self) -> Result<Vec<String>, Error> {
+        self.store.expected()
     }
 
     fn prune_paced(&mut self, what: &Retention, pace: &mut PrunePace<'_>) -> Result<Pruned, Error> {

@@ -123,8 +123,14 @@ impl Populated {
         fs::write(self.spool.join("done").join(name), text).unwrap();
         let delivery = Delivery::fresh(name.to_owned(), source.to_owned()).unwrap();
         let (limits, mode) = (Limits::default(), Mode::Commit);
-        let ingest =
-            Ingest { delivery: &delivery, limits, mode, now_ms: NOW_MS, seconds: Seconds::Accept };
+        let ingest = Ingest {
+            delivery: &delivery,
+            limits,
+            mode,
+            admission: None,
+            now_ms: NOW_MS,
+            seconds: Seconds::Accept,
+        };
         let ended = ingest.run(self.store(), text.as_bytes(), &mut Unwatched).unwrap();
         assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
     }

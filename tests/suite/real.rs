@@ -90,6 +90,7 @@ impl Real {
             delivery: &delivery,
             limits: Limits::default(),
             mode: Mode::Commit,
+            admission: None,
             now_ms: NOW_MS,
             seconds: Seconds::Accept,
         };
@@ -171,6 +172,9 @@ impl Real {
                 let presence = match *presence {
                     "declared" => Presence::Declared,
                     "idle" => Presence::Idle,
+                    "retired" => Presence::Retired,
+                    "expected" => Presence::Expected,
+                    "not_expected" => Presence::NotExpected,
                     _ => Presence::Active,
                 };
                 let sources: Vec<&str> = sources.iter().map(String::as_str).collect();

@@ -100,6 +100,7 @@ fn one_id_from_24_threads_counts_once() {
                 delivery: &delivery,
                 limits,
                 mode: Mode::Commit,
+                admission: None,
                 now_ms: 0,
                 seconds: Seconds::Accept,
             };

@@ -45,6 +45,7 @@ fn take(store: &mut SqliteStore, events: &[(&str, i64)]) {
         delivery: &delivery,
         limits,
         mode: Mode::Commit,
+        admission: None,
         now_ms: 0,
         seconds: Seconds::Accept,
     };

@@ -226,6 +226,8 @@ impl Round {
                 self.late_writes.moved(&moved, done.batch, Instant::now());
                 state.done += 1;
                 state.ready = state.ready.saturating_sub(1);
+                drop(state);
+                self.look_at_first(entry, &done);
                 log::info!(
                     "batch {}: {entry}: {}; watermark {}, windows closed: {}; now {}",
                     done.batch,

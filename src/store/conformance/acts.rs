@@ -29,12 +29,7 @@ pub(crate) fn change_presence<S: Store + ?Sized>(
     let progress = batch.progress(&judge.named(sources))?;
     judge.learn(&progress);
     batch.apply(&Chunk::default(), &judge.change_presence(sources, presence))?;
-    let act = match presence {
-        Presence::Declared => Act::Declare,
-        Presence::Idle => Act::Idle,
-        Presence::Active => Act::Active,
-    };
-    batch.commit(&act_receipt(act, Counts::default()))
+    batch.commit(&act_receipt(Act::of_presence(presence), Counts::default()))
 }
 
 /// A piece of what was kept: its events, and which they are.

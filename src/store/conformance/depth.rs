@@ -7,11 +7,11 @@ use super::world::*;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::WindowId;
-use crate::engine::{Changes, Counts, Known, Presence};
+use crate::engine::{Changes, Counts, Expected, Judge, Known, Presence};
 use crate::event::Chunk;
 use crate::store::{
     Act, Error, EventRef, KEPT_AT_ONCE, Kept, MoveRow, Overflowing, PresenceRow, RevisionRow,
-    SettledRow, Settlement, Store,
+    SettledRow, Settlement, Silent, Store,
 };
 
 const AHEAD_MS: i64 = NOW_MS + 100_001;
@@ -112,10 +112,12 @@ pub(super) fn sources_come_and_go(subject: &impl Subject) {
     assert_eq!(first.watermark_ms, 0, "two are waited for that have sent nothing");
     let mut batch = open(&mut store, 3);
     let progress = batch.progress(&["new", "default", "none"]).unwrap();
-    let new = Known { declared: true, ..Known::default() };
-    let default = Known { max_timestamp_ms: Some(9000), ..Known::default() };
+    let known = Known { is_known: true, ..Known::default() };
+    let new = Known { declared: true, ..known };
+    let default = Known { max_timestamp_ms: Some(9000), ..known };
     assert_eq!(progress.sources, [new, default, Known::default()]);
     assert!(progress.others.any_awaited, "slow is");
+    assert_eq!(progress.source_count, 3);
     assert_eq!((progress.others.least_active_ms, progress.others.greatest_ms), (None, None));
     assert!(!batch.progress(&["new", "slow"]).unwrap().others.any_awaited);
     drop(batch);
@@ -154,6 +156,63 @@ pub(super) fn sources_come_and_go(subject: &impl Subject) {
     assert_eq!(dump.presence[1], [declared, idle]);
     assert!(dump.presence[0].is_empty());
     assert_eq!(dump.summary.batches, 2);
+}
+
+pub(super) fn an_expected_source_is_waited_for_once(subject: &impl Subject) {
+    let mut store = subject.make(settings());
+    let expect = |store: &mut _, number, presence| {
+        change_presence(store, number, &["slow", "none"], presence).unwrap().batch
+    };
+    let first = expect(&mut store, 1, Presence::Expected);
+    assert_eq!(store.expected().unwrap(), ["none", "slow"]);
+    assert_eq!(store.silent(None, 9).unwrap(), [], "they end in another way");
+    let a = deliver(&mut store, 2, &[ev("a", "k", 9000, 1)]);
+    assert_eq!(a.watermark_ms, 0, "two are waited for that have sent nothing");
+    assert_eq!(open(&mut store, 3).progress(&[]).unwrap().source_count, 1);
+    let repeat = deliver(&mut store, 4, &[ev("a", "k", 9000, 1).from("slow")]);
+    assert_eq!(repeat.watermark_ms, 0, "a repeat is no accepted event");
+    assert_eq!(store.expected().unwrap(), ["none", "slow"]);
+    let held = deliver(&mut store, 5, &[ev("b", "k", 8000, 1).from("slow")]);
+    assert_eq!((held.watermark_ms, store.expected().unwrap()), (0, vec!["none".to_owned()]));
+    let over = expect(&mut store, 6, Presence::NotExpected);
+    let dump = subject.dump(&store);
+    assert_eq!(dump.summary.watermark_ms, 7500, "only none was expected still");
+    let stand: Vec<_> = dump.sources.iter().map(|row| (&*row.source, row.expected)).collect();
+    let expected = [Expected::Never, Expected::Over, Expected::Over];
+    assert_eq!(stand, ["default", "none", "slow"].into_iter().zip(expected).collect::<Vec<_>>());
+    let notes: Vec<_> = dump.presence[1].iter().map(|row| (&*row.presence, row.batch)).collect();
+    assert_eq!(notes, [("expected", first), ("not_expected", over)]);
+    assert_eq!(dump.presence[2].len(), 1);
+
+    // never twice, and never one that is known
+    let mut batch = open(&mut store, 7);
+    let mut judge = Judge::new(settings(), 7, "default");
+    let progress = batch.progress(&judge.named(&["default", "none", "slow"])).unwrap();
+    assert_eq!((progress.source_count, progress.sources[1].is_known), (2, false));
+    judge.learn(&progress);
+    let changes = judge.change_presence(&["default", "none", "slow"], Presence::Expected);
+    assert_eq!(changes.presence, []);
+}
+
+pub(super) fn a_retired_source_is_back_with_its_next_event(subject: &impl Subject) {
+    let mut store = subject.make(settings());
+    let first = deliver(&mut store, 1, &[ev("b", "k", 900, 1).from("b"), ev("a", "k", 9000, 1)]);
+    assert_eq!(first.watermark_ms, 400);
+    let silent =
+        |source: &str, heard_in| (first.batch, Silent { source: source.to_owned(), heard_in });
+    let both = [silent("b", first.batch), silent("default", first.batch)];
+    assert_eq!(store.silent(None, 9).unwrap(), both);
+    assert_eq!(store.silent(Some(&both[0].1), 9).unwrap(), both[1..]);
+    assert_eq!(store.silent(None, 1).unwrap(), both[..1]);
+    let retired = change_presence(&mut store, 2, &["b"], Presence::Retired).unwrap();
+    assert_eq!(retired.watermark_ms, 8500);
+    let heard: Vec<_> =
+        store.silent(None, 9).unwrap().into_iter().map(|(last, it)| (last, it.source)).collect();
+    assert_eq!(heard, [(retired.batch, "default".to_owned())]);
+    let row = |store: &_| subject.dump(store).sources[0].clone();
+    assert_eq!((row(&store).idle, row(&store).retired), (true, true));
+    deliver(&mut store, 3, &[ev("c", "k", 9100, 1).from("b")]);
+    assert_eq!((row(&store).idle, row(&store).retired), (false, false));
 }
 
 pub(super) fn the_greatest_of_all_counts_idle_or_not(subject: &impl Subject) {

@@ -79,8 +79,14 @@ fn a_retention() -> impl Strategy<Value = Retention> {
 
 fn something() -> impl Strategy<Value = What> {
     let source = prop_oneof![Just("a"), Just("b"), Just("default"), Just("new")];
-    let presence =
-        prop_oneof![Just(Presence::Declared), Just(Presence::Idle), Just(Presence::Active)];
+    let presence = prop_oneof![
+        Just(Presence::Declared),
+        Just(Presence::Idle),
+        Just(Presence::Active),
+        Just(Presence::Retired),
+        Just(Presence::Expected),
+        Just(Presence::NotExpected),
+    ];
     prop_oneof![
         10 => proptest::collection::vec(an_event(), 0..14).prop_map(What::Events),
         3 => (source, presence).prop_map(|(source, presence)| What::Presence(source, presence)),

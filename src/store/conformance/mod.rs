@@ -45,6 +45,8 @@ pub(crate) fn conformance(subject: &impl Subject) {
     depth::an_overflow_of_a_correction_names_the_window(subject);
     depth::a_correction_may_come_without_an_event(subject);
     depth::sources_come_and_go(subject);
+    depth::an_expected_source_is_waited_for_once(subject);
+    depth::a_retired_source_is_back_with_its_next_event(subject);
     depth::the_greatest_of_all_counts_idle_or_not(subject);
     depth::held_events_are_released(subject);
     depth::a_released_event_can_be_late(subject);

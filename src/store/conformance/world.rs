@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
-use crate::engine::{Counts, Judge};
+use crate::engine::{Counts, Judge, Stop};
 use crate::event::{Chunk, DEFAULT_SOURCE, Event, Place};
 use crate::refusal::{Code, Other};
 use crate::store::{
@@ -159,7 +159,7 @@ fn take_in(
         judge.learn(&progress);
         let judged = judge.judge(chunk, &facts);
         batch.apply(chunk, &judged.changes)?;
-        if let Some((row, seen)) = judged.conflict {
+        if let Some((row, Stop::Conflict(seen))) = judged.stopped {
             let other = Box::new(batch.first_seen(&chunk.event(row), &seen)?);
             return Err(Stopped::Conflict { event_index: chunk.first_index() + row as u64, other });
         }

@@ -1,10 +1,10 @@
 //! One batch: a copy of the state, which takes the place of the original at the commit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::window;
 use crate::engine::{
-    Changes, Counts, Fact, Known, Move, Others, Presence, Progress, Seen, SetAside,
+    Changes, Counts, Expected, Fact, Known, Move, Others, Presence, Progress, Seen, SetAside,
 };
 use crate::event::{Chunk, Event, Place};
 use crate::refusal::Other;
@@ -127,6 +127,8 @@ impl MemoryBatch<'_> {
             max_timestamp_ms: None,
             declared: false,
             idle: false,
+            retired: false,
+            expected: Expected::Never,
             presence_since_ms: None,
             last_batch_at_ms: None,
             last_batch: None,
@@ -143,7 +145,13 @@ impl MemoryBatch<'_> {
             match change.presence {
                 Presence::Declared => row.declared = true,
                 Presence::Idle => row.idle = true,
-                Presence::Active => row.idle = false,
+                Presence::Active => (row.idle, row.retired) = (false, false),
+                Presence::Retired => (row.idle, row.retired) = (true, true),
+                Presence::Expected => row.expected = Expected::Now,
+                Presence::NotExpected => row.expected = Expected::Over,
+            }
+            if matches!(change.presence, Presence::Declared | Presence::Active) {
+                self.state.heard.insert(change.source.clone(), batch);
             }
             let presence = change.presence.name().to_owned();
             let row = PresenceRow { presence, batch, event_index: change.event_index, at_ms };
@@ -194,6 +202,22 @@ impl MemoryBatch<'_> {
     }
 }
 
+/// What is known of a source.
+pub(super) fn known(all: &BTreeMap<String, SourceRow>, source: &str) -> Known {
+    all.get(source).map_or_else(Known::default, |row| Known {
+        max_timestamp_ms: row.max_timestamp_ms,
+        is_known: is_known(row),
+        declared: row.declared,
+        idle: row.idle,
+        retired: row.retired,
+        expected: row.expected,
+    })
+}
+
+fn is_known(row: &SourceRow) -> bool {
+    row.declared || row.last_batch.is_some()
+}
+
 impl Batch for MemoryBatch<'_> {
     fn number(&self) -> u64 {
         self.number
@@ -217,14 +241,7 @@ impl Batch for MemoryBatch<'_> {
 
     fn progress(&mut self, sources: &[&str]) -> Result<Progress, Error> {
         let all = &self.state.sources;
-        let known = |name: &&str| match all.get(*name) {
-            None => Known::default(),
-            Some(row) => Known {
-                max_timestamp_ms: row.max_timestamp_ms,
-                declared: row.declared,
-                idle: row.idle,
-            },
-        };
+        let known = |name: &&str| known(all, name);
         let is_other = |row: &&SourceRow| !sources.contains(&row.source.as_str());
         let others: Vec<_> = all.values().filter(is_other).collect();
         let active = || others.iter().filter(|row| !row.idle);
@@ -234,8 +251,12 @@ impl Batch for MemoryBatch<'_> {
             others: Others {
                 least_active_ms: active().filter_map(|row| row.max_timestamp_ms).min(),
                 greatest_ms: others.iter().filter_map(|row| row.max_timestamp_ms).max(),
-                any_awaited: active().any(|row| row.declared && row.max_timestamp_ms.is_none()),
+                any_awaited: active().any(|row| {
+                    let is_named = row.declared || row.expected == Expected::Now;
+                    is_named && row.max_timestamp_ms.is_none()
+                }),
             },
+            source_count: all.values().filter(|row| is_known(row)).count() as u64,
             now_ms: self.now_ms,
         })
     }
@@ -257,10 +278,18 @@ impl Batch for MemoryBatch<'_> {
         let held: Vec<_> = changes.held.iter().map(|aside| self.keep(chunk, aside)).collect();
         self.state.held.extend(held);
         for change in &changes.sources {
-            self.named.insert(change.source.clone());
+            let (number, file) = (self.number, self.delivery.file.clone());
             let row = self.source(&change.source);
             row.max_timestamp_ms = row.max_timestamp_ms.max(change.max_timestamp_ms);
+            if row.expected == Expected::Now && row.max_timestamp_ms.is_some() {
+                row.expected = Expected::Over;
+            }
             row.counts.add(&change.counts);
+            if changes.is_delivery {
+                (row.last_batch, row.last_file) = (Some(number), Some(file));
+                self.state.heard.insert(change.source.clone(), number);
+                self.named.insert(change.source.clone());
+            }
         }
         for change in &changes.accounts {
             let source = changes.sources[change.source].source.clone();
@@ -380,9 +409,7 @@ impl Batch for MemoryBatch<'_> {
                 self.state.last_ingest_at_ms = Some(committed_at_ms);
                 for source in &self.named {
                     if let Some(row) = self.state.sources.get_mut(source) {
-                        row.last_batch = Some(self.number);
                         row.last_batch_at_ms = Some(committed_at_ms);
-                        row.last_file = Some(self.delivery.file.clone());
                     }
                 }
                 *counts

@@ -8,14 +8,14 @@ mod read;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::clock::Clock;
-use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
+use crate::engine::{Counts, Expected, Known};
 use crate::event::HashKey;
 use crate::store::trusted::Following;
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, Pace, PresenceRow, Pruned, Receipt,
-    Refused, Retention, RevisionRow, SettledRow, SourceRow, Store,
+    Refused, Retention, RevisionRow, SettledRow, Silent, SourceRow, Store,
 };
 use batch::MemoryBatch;
 pub use read::MemorySnapshot;
@@ -50,6 +50,7 @@ struct State {
     held: BTreeMap<EventRef, Aside>,
     settled: BTreeMap<EventRef, SettledRow>,
     sources: BTreeMap<String, SourceRow>,
+    heard: BTreeMap<String, u64>,
     accounts: BTreeMap<(String, String), Account>,
     pruned_accounts: BTreeMap<String, Counts>,
     presence: Vec<(String, PresenceRow)>,
@@ -123,6 +124,7 @@ impl MemoryStore {
             held: BTreeMap::new(),
             settled: BTreeMap::new(),
             sources: BTreeMap::new(),
+            heard: BTreeMap::new(),
             accounts: BTreeMap::new(),
             pruned_accounts: BTreeMap::new(),
             presence: Vec::new(),
@@ -236,6 +238,32 @@ impl Store for MemoryStore {
     fn sync(&mut self) -> Result<(), Error> {
         *self.durable = self.state.clone();
         Ok(())
+    }
+
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error> {
+        Ok(sources.iter().map(|source| batch::known(&self.state.sources, source)).collect())
+    }
+
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error> {
+        let state = &self.state;
+        let waited_for =
+            state.sources.values().filter(|row| !row.idle && row.expected != Expected::Now);
+        let mut all: Vec<(u64, &str)> = waited_for
+            .map(|row| (state.heard.get(&row.source).copied().unwrap_or(0), row.source.as_str()))
+            .collect();
+        all.sort_unstable();
+        let is_behind = |(heard_in, source): &(u64, &str)| {
+            after.is_none_or(|after| (*heard_in, *source) > (after.heard_in, &after.source))
+        };
+        let silent = |(heard_in, source): (u64, &str)| {
+            (state.last_number, Silent { source: source.to_owned(), heard_in })
+        };
+        Ok(all.into_iter().filter(is_behind).take(most).map(silent).collect())
+    }
+
+    fn expected(&mut self) -> Result<Vec<String>, Error> {
+        let is_it = |row: &&SourceRow| row.expected == Expected::Now && !row.idle;
+        Ok(self.state.sources.values().filter(is_it).map(|row| row.source.clone()).collect())
     }
 
     fn prune_paced(&mut self, what: &Retention, _: &mut Pace<'_>) -> Result<Pruned, Error> {

@@ -1,7 +1,5 @@
 //! One batch: one transaction, from its beginning to its commit or its undoing.
 
-use std::collections::BTreeSet;
-
 use rusqlite::Connection;
 
 use crate::engine::{Changes, Fact, Progress, Seen};
@@ -14,6 +12,7 @@ use crate::store::{
 use super::head::{Head, Stamp};
 use super::late::Origin;
 use super::memory::Memory;
+use super::sources::Delivered;
 use super::windows::Written;
 use super::{SqliteStore, head, kept, late, receipts, sources, windows};
 
@@ -29,7 +28,6 @@ pub(super) struct SqliteBatch<'s> {
     windows_closed: u64,
     closings: Vec<u64>,
     presence_changes: u64,
-    sources: BTreeSet<String>,
     state: State,
 }
 
@@ -55,7 +53,6 @@ impl<'s> SqliteBatch<'s> {
             windows_closed: 0,
             closings: Vec::new(),
             presence_changes: 0,
-            sources: BTreeSet::new(),
             state: State::Open,
         }
     }
@@ -83,12 +80,13 @@ impl Batch for SqliteBatch<'_> {
 
     fn progress(&mut self, asked: &[&str]) -> Result<Progress, Error> {
         let now_ms = self.now_ms();
-        let watermark_ms = self.head.watermark_ms;
+        let (watermark_ms, source_count) = (self.head.watermark_ms, self.head.sources);
         self.store.attempt("read how far event time has come", |connection| {
             Ok(Progress {
                 watermark_ms,
                 sources: sources::known(connection, asked)?,
                 others: sources::others(connection, asked)?,
+                source_count,
                 now_ms,
             })
         })
@@ -110,7 +108,9 @@ impl Batch for SqliteBatch<'_> {
                 }
                 late::keep_late(connection, &origin, window_ms, &changes.late)?;
                 late::hold(connection, &origin, &changes.held)?;
-                sources::add(connection, &changes.sources)?;
+                let delivered = Delivered { batch, file: &delivery.file };
+                let delivered = changes.is_delivery.then_some(delivered);
+                sources::add(connection, &changes.sources, delivered)?;
                 let presence = &changes.presence;
                 sources::change_presence(connection, presence, batch, presence_changes, now_ms)?;
                 sources::add_versions(connection, &changes.versions)?;
@@ -132,7 +132,7 @@ impl Batch for SqliteBatch<'_> {
         self.head.late_kept += changes.late.len() as u64;
         self.head.held += changes.held.len() as u64;
         self.head.watermark_ms = self.head.watermark_ms.max(changes.watermark_ms);
-        self.sources.extend(changes.sources.iter().map(|change| change.source.clone()));
+        self.head.sources += changes.new_sources;
         Ok(closed)
     }
 
@@ -223,7 +223,6 @@ impl Batch for SqliteBatch<'_> {
                 if *act == Act::Release {
                     head.counts.add(counts);
                 }
-                self.sources.clear();
                 *counts
             }
             Receipt::Events { counts, .. } => {
@@ -240,7 +239,8 @@ impl Batch for SqliteBatch<'_> {
             watermark_ms: head.watermark_ms,
             windows_closed: self.windows_closed,
         };
-        let (delivery, named) = (&self.delivery, &self.sources);
+        let delivery = &self.delivery;
+        let is_delivery = matches!(receipt, Receipt::Events { .. });
         let ended = &mut head;
         let horizon_ms = self.store.settings.dedup_horizon_ms();
         let forgotten_ms = horizon_ms.map(|ms| ended.watermark_ms.saturating_sub(ms));
@@ -250,7 +250,9 @@ impl Batch for SqliteBatch<'_> {
             if let Some(from_ms) = forgotten_ms {
                 memory.forget(connection, from_ms)?;
             }
-            sources::stamp(connection, named, committed.batch, &delivery.file, committed_at_ms)?;
+            if is_delivery {
+                sources::stamp(connection, committed.batch, committed_at_ms)?;
+            }
             receipts::keep(connection, delivery, receipt, &committed, committed_at_ms)?;
             head::save(connection, ended)
         })?;

@@ -24,6 +24,8 @@ pub(super) struct Head {
     /// How many of these are part of a revision.
     pub(super) late_applied: u64,
     pub(super) held: u64,
+    /// How many sources are known.
+    pub(super) sources: u64,
     /// The greatest start of a window that was pruned.
     pub(super) pruned_start_ms: Option<i64>,
     /// The position behind all that were ever given to entries of the ledger.
@@ -53,7 +55,7 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
     let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
                refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
                expired, corrected_windows, late_applied, pruned_start_ms, next_position, removals, \
-               trusted_ms FROM store";
+               trusted_ms, sources FROM store";
     connection.prepare_cached(sql)?.query_row([], |row| {
         Ok(Head {
             watermark_ms: row.get(0)?,
@@ -72,6 +74,7 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Head> {
             next_position: row.get(17)?,
             removals: row.get(18)?,
             trusted_ms: row.get(19)?,
+            sources: row.get(20)?,
         })
     })
 }
@@ -90,7 +93,8 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
                last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
                late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \
                future = ?13, expired = ?14, corrected_windows = ?15, late_applied = ?16, \
-               pruned_start_ms = ?17, next_position = ?18, removals = ?19, trusted_ms = ?20";
+               pruned_start_ms = ?17, next_position = ?18, removals = ?19, trusted_ms = ?20, \
+               sources = ?21";
     connection.prepare_cached(sql)?.execute(params![
         head.watermark_ms,
         head.last_number,
@@ -112,6 +116,7 @@ pub(super) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()>
         head.next_position,
         head.removals,
         head.trusted_ms,
+        head.sources,
     ])?;
     Ok(())
 }

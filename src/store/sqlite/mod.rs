@@ -35,11 +35,14 @@ pub use read::SqliteSnapshot;
 pub use verify::{Entries, KeptIn, KeptOne, Lookup, Scratch};
 
 use crate::clock::Clock;
+use crate::engine::Known;
 use crate::engine::settings::Settings;
 use crate::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::trusted::Following;
-use crate::store::{Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Store};
+use crate::store::{
+    Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Silent, Store,
+};
 use batch::SqliteBatch;
 use connect::Writer;
 use fault::{fault, stuck};
@@ -568,6 +571,18 @@ impl Store for SqliteStore {
 
     fn sync(&mut self) -> Result<(), Error> {
         self.sync_commits()
+    }
+
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error> {
+        self.look("read what is known of sources", |it| sources::known(it, sources))
+    }
+
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error> {
+        self.look("read which sources are silent", |it| sources::silent(it, after, most))
+    }
+
+    fn expected(&mut self) -> Result<Vec<String>, Error> {
+        self.look("read which sources are expected", sources::all_expected)
     }
 
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {

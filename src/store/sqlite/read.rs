@@ -144,7 +144,7 @@ impl Snapshot for SqliteSnapshot {
         self.read("sources", |connection| {
             let sql = "SELECT name, max_timestamp_ms, last_batch_at_ms, last_batch, last_file, \
                        declared, idle, presence_since_ms, accepted, late, duplicate, future, \
-                       expired FROM sources ORDER BY name";
+                       expired, retired, expected FROM sources ORDER BY name";
             let read = |row: &Row<'_>| {
                 Ok(SourceRow {
                     source: row.get(0)?,
@@ -156,6 +156,8 @@ impl Snapshot for SqliteSnapshot {
                     idle: row.get(6)?,
                     presence_since_ms: row.get(7)?,
                     counts: counts(row, 8)?,
+                    retired: row.get(13)?,
+                    expected: sources::expected(row, 14)?,
                 })
             };
             connection.prepare_cached(sql)?.query_map([], read)?.collect()

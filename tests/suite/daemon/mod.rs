@@ -21,6 +21,7 @@ mod quiet;
 mod rights;
 mod signals;
 mod soak;
+mod sources;
 mod surroundings;
 mod syncs;
 mod truth;

@@ -66,8 +66,8 @@ fn a_quiet_source_holds_nothing_until_a_file_of_it_is_there() {
     until_done(&world, "b/1.json");
     until_watermark(&world, 5000);
     assert_eq!(idle(&world), ["a"]);
-    assert_eq!(kinds(&world, "a"), ["idle"]);
-    assert_eq!(kinds(&world, "b"), [""; 0], "silent as long as a, but a file of it waits");
+    assert_eq!(kinds(&world, "a"), ["expected", "idle"]);
+    assert_eq!(kinds(&world, "b"), ["expected"], "silent as long as a, but a file of it waits");
 
     // back as soon as a file of it is there, long before that is read
     fs::write(world.inbox().join("a/writing.json"), "[").unwrap();
@@ -78,8 +78,8 @@ fn a_quiet_source_holds_nothing_until_a_file_of_it_is_there() {
     world.drop_in("a/2.json", event("a2", "k", 5500, 1));
     until_watermark(&world, 5500);
     let rows = presence(&world, "a");
-    assert_eq!(kinds(&world, "a"), ["idle", "active"]);
-    assert!(rows[1].1 < batch_of(&world, "a/2.json") && !rows[1].2, "{rows:?}");
+    assert_eq!(kinds(&world, "a"), ["expected", "idle", "active"]);
+    assert!(rows[2].1 < batch_of(&world, "a/2.json") && !rows[2].2, "{rows:?}");
     assert_eq!(world.report()["totals"]["late"], 0, "{}", world.told());
 
     // with nothing left to wait for, the greatest counts, whoever falls idle last

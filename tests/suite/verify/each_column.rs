@@ -78,6 +78,7 @@ const UNPLAYED: &[(&str, &str, &str)] = &[
     ("settled", "source", WITHOUT_FILES),
     ("settled", "producer_version", WITHOUT_FILES),
     ("sources", "max_timestamp_ms", ONLY_PLAYED),
+    ("sources", "heard_in", ONLY_PLAYED),
     ("versions", "name", WITHOUT_FILES),
     ("versions", "accepted", WITHOUT_FILES),
     ("versions", "late", WITHOUT_FILES),

@@ -76,3 +76,26 @@ SELECT 'presence', 0, (SELECT MAX(at_ms) + 1 FROM (SELECT committed_at_ms AS at_
     (SELECT 1 FROM presence p WHERE p.batch = b.batch)
     UNION ALL SELECT presence_since_ms FROM sources WHERE NOT EXISTS
     (SELECT 1 FROM presence p WHERE p.source = sources.name))) FROM store;
+
+-- how many sources are known: events of them came, or they were declared
+ALTER TABLE store ADD COLUMN sources INTEGER NOT NULL DEFAULT 0;
+
+UPDATE store SET sources =
+    (SELECT COUNT(*) FROM sources WHERE declared = 1 OR last_batch IS NOT NULL);
+
+-- idle because an operator retired it
+ALTER TABLE sources ADD COLUMN retired INTEGER NOT NULL DEFAULT 0;
+-- 1: the watermark waits for its first event, since files of it wait in the inbox; 2: that is over
+ALTER TABLE sources ADD COLUMN expected INTEGER NOT NULL DEFAULT 0;
+-- the last batch that named it, declared it or took it back
+ALTER TABLE sources ADD COLUMN heard_in INTEGER NOT NULL DEFAULT 0;
+
+UPDATE sources SET heard_in = MAX(COALESCE(last_batch, 0), COALESCE((SELECT MAX(batch) FROM presence
+    WHERE presence.source = sources.name AND presence.presence IN ('declared', 'active')), 0));
+
+-- which source was heard of the longest ago, and which were in the batch that ends
+CREATE INDEX sources_by_heard ON sources (heard_in) WHERE idle = 0;
+
+-- whether the watermark waits for a source that has sent nothing
+CREATE INDEX sources_awaited ON sources (name)
+    WHERE idle = 0 AND max_timestamp_ms IS NULL AND (declared = 1 OR expected = 1);

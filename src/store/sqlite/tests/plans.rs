@@ -41,20 +41,53 @@ fn every_question_has_its_index() {
         assert!(!plan.contains("TEMP B-TREE"), "{sql}\n{plan}");
     }
     for (sql, index) in [
-        (
-            "SELECT 1 FROM sources WHERE idle = 0 AND max_timestamp_ms IS NOT NULL \
-          ORDER BY max_timestamp_ms",
-            "sources_active",
-        ),
-        (
-            "SELECT 1 FROM sources WHERE declared = 1 AND idle = 0 AND max_timestamp_ms IS NULL",
-            "sources_active",
-        ),
         ("SELECT 1 FROM held WHERE source = 's' AND key = 'k'", "held_by_account"),
         ("SELECT 1 FROM late WHERE window_start_ms = 1 AND key = 'k'", "late_by_window"),
     ] {
         assert!(plan(sql).contains(index), "{sql}: {}", plan(sql));
     }
+}
+
+/// Case 119: what is asked of sources for each chunk is found by an index that holds nothing else,
+/// however many sources have sent nothing that counts.
+#[test]
+fn case_119_no_question_walks_over_all_sources() {
+    let files = Files::new();
+    let store = files.make(settings());
+    let connection = store.connection.as_ref().unwrap();
+    for (sql, index) in [
+        (
+            "SELECT name FROM sources WHERE idle = 0 AND max_timestamp_ms IS NOT NULL \
+          ORDER BY max_timestamp_ms",
+            "sources_active",
+        ),
+        (
+            "SELECT name, 0 FROM sources INDEXED BY sources_awaited WHERE idle = 0 AND max_timestamp_ms IS NULL \
+          AND (declared = 1 OR expected = 1)",
+            "sources_awaited",
+        ),
+        (
+            "UPDATE sources SET last_batch_at_ms = 2 \
+          WHERE idle = 0 AND heard_in = 1 AND last_batch = 1",
+            "sources_by_heard",
+        ),
+        (
+            "SELECT name FROM sources WHERE idle = 0 AND heard_in >= 1 \
+          AND (heard_in, name) > (1, 'n') AND expected <> 1 ORDER BY heard_in, name LIMIT 3",
+            "sources_by_heard",
+        ),
+    ] {
+        let plan: String = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap()
+            .query_row([], |row| row.get(3))
+            .unwrap();
+        assert!(plan.contains(index), "{sql}: {plan}");
+    }
+    // and the questions themselves are those
+    let texts = queries(include_str!("../sources.rs"));
+    let awaited = "(declared = 1 OR expected = 1)";
+    assert_eq!(texts.iter().filter(|sql| sql.contains(awaited)).count(), 2, "{texts:?}");
 }
 
 /// The queries that stand in a source file, as Rust would read them.

@@ -71,6 +71,18 @@ impl Store for Turns {
         self.stores.iter_mut().try_for_each(SqliteStore::sync)
     }
 
+    fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error> {
+        self.one().known(sources)
+    }
+
+    fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error> {
+        self.one().silent(after, most)
+    }
+
+    fn expected(&mut self) -> Result<Vec<String>, Error> {
+        self.one().expected()
+    }
+
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error> {
         self.one().prune_paced(what, pace)
     }

@@ -326,13 +326,15 @@ impl Balance<'_> {
         let acts_from_ms = from_ms.saturating_add(NOTE_TO_COMMIT_MS);
         let acts_from_ms = if gone.up_to.is_some() { acts_from_ms } else { from_ms };
         let without = "SELECT 'batch ' || batch || ' (' || kind || ')' FROM batches \
-                       WHERE kind IN ('declare', 'idle', 'active') AND committed_at_ms >= ?1 \
+                       WHERE kind IN ('declare', 'idle', 'active', 'retire', 'expect', \
+                       'stop_expecting') AND committed_at_ms >= ?1 \
                        AND batch NOT IN (SELECT batch FROM presence)";
         self.notes_that(without, acts_from_ms, "a note of which sources came or went in it")?;
         let others = "SELECT 'the note of ' || p.source || ' in batch ' || p.batch FROM presence p \
                       JOIN batches b USING (batch) WHERE ?1 IS NOT NULL AND (presence <> \
                       CASE kind WHEN 'declare' THEN 'declared' WHEN 'idle' THEN 'idle' \
-                      WHEN 'active' THEN 'active' END \
+                      WHEN 'active' THEN 'active' WHEN 'retire' THEN 'retired' \
+                      WHEN 'expect' THEN 'expected' WHEN 'stop_expecting' THEN 'not_expected' END \
                       OR (kind = 'events') <> (event_index IS NOT NULL))";
         self.notes_that(others, from_ms, "one that such a batch leaves")?;
         let nowhere = "SELECT 'the note of ' || source || ' in batch ' || batch FROM presence \
@@ -350,11 +352,32 @@ impl Balance<'_> {
                       (declared AND ?1 = ?2 \
                       AND name NOT IN (SELECT source FROM presence WHERE presence = 'declared')) \
                       OR (NOT declared AND name IN (SELECT source FROM presence \
-                      WHERE presence = 'declared')) OR idle <> COALESCE((SELECT presence = 'idle' \
-                      FROM presence WHERE source = name AND presence IN ('idle', 'active') \
+                      WHERE presence = 'declared')) OR idle <> COALESCE((SELECT presence <> 'active' \
+                      FROM presence WHERE source = name \
+                      AND presence IN ('idle', 'retired', 'active') \
                       ORDER BY batch DESC, ordinal DESC LIMIT 1), CASE WHEN ?1 = ?2 THEN 0 \
                       ELSE idle END)";
-        self.notes_that(stands, from_ms, "to stand as its notes say")
+        self.notes_that(stands, from_ms, "to stand as its notes say")?;
+        let waits = "SELECT 'source ' || name FROM sources WHERE \
+                     retired <> COALESCE((SELECT presence = 'retired' FROM presence \
+                     WHERE source = name AND presence IN ('idle', 'retired', 'active') \
+                     ORDER BY batch DESC, ordinal DESC LIMIT 1), CASE WHEN ?1 = ?2 THEN 0 \
+                     ELSE retired END) \
+                     OR expected <> CASE \
+                     WHEN EXISTS (SELECT 1 FROM presence WHERE source = name \
+                     AND presence = 'not_expected') THEN 2 \
+                     WHEN NOT EXISTS (SELECT 1 FROM presence WHERE source = name \
+                     AND presence = 'expected') THEN CASE WHEN ?1 = ?2 THEN 0 ELSE expected END \
+                     WHEN max_timestamp_ms IS NULL THEN 1 ELSE 2 END \
+                     OR retired NOT IN (0, 1) OR expected NOT IN (0, 1, 2) OR retired > idle";
+        self.notes_that(waits, from_ms, "to stand as its notes say")?;
+        let heard = "SELECT 'when source ' || name || ' was heard of' FROM (SELECT name, heard_in, \
+                     presence_since_ms, MAX(COALESCE(last_batch, 0), COALESCE((SELECT MAX(batch) \
+                     FROM presence WHERE source = name AND presence IN ('declared', 'active')), \
+                     0)) AS told FROM sources) WHERE heard_in < told \
+                     OR heard_in > (SELECT last_number FROM store) \
+                     OR (heard_in > told AND (?1 = ?2 OR presence_since_ms IS NULL))";
+        self.notes_that(heard, from_ms, "as its last batch and its notes say")
     }
 
     /// Each row that is shown contradicts what is expected.

@@ -93,8 +93,9 @@ const TABLES: [Table; 11] = [
         code: Code::SourceDiffers,
         what: "source",
         keys: 1,
-        sql: "SELECT name, max_timestamp_ms, declared, idle, accepted, late, duplicate, future, \
-              expired, last_batch, last_file FROM sources ORDER BY name",
+        sql: "SELECT name, max_timestamp_ms, declared, idle, retired, expected, accepted, late, \
+              duplicate, future, expired, last_batch, last_file, heard_in FROM sources \
+              ORDER BY name",
     },
     Table {
         code: Code::VersionDiffers,
@@ -165,11 +166,11 @@ impl SqliteSnapshot {
         }
         let figures = if allowed.pruned_start_ms.is_some() || allowed.late {
             "SELECT 'figures', watermark_ms, last_number, last_batch, batches, accepted, late, \
-             duplicate, future, expired, held FROM store"
+             duplicate, future, expired, held, sources FROM store"
         } else {
             "SELECT 'figures', watermark_ms, last_number, last_batch, batches, accepted, late, \
-             duplicate, future, expired, held, windows, corrected_windows, late_kept, late_applied \
-             FROM store"
+             duplicate, future, expired, held, sources, windows, corrected_windows, late_kept, \
+             late_applied FROM store"
         };
         let what = "the store's";
         let store = Table { code: Code::CountsDiffer, what, keys: 1, sql: figures };

@@ -61,7 +61,7 @@ fn check_reach(
     checkup: &mut Checkup,
 ) -> rusqlite::Result<()> {
     let sql = "SELECT COUNT(*), \
-               EXISTS (SELECT 1 FROM sources WHERE declared AND NOT idle \
+               EXISTS (SELECT 1 FROM sources WHERE (declared OR expected = 1) AND NOT idle \
                AND max_timestamp_ms IS NULL), \
                (SELECT MIN(max_timestamp_ms) FROM sources WHERE NOT idle), MAX(max_timestamp_ms) \
                FROM sources";

@@ -12,10 +12,6 @@ use crate::store::sqlite::removed::{self, Kind};
 use crate::store::sqlite::{accounts, head, receipts, recent};
 use crate::store::{Act, ReceiptRow};
 
-/// The acts by their names.
-const ACTS: [Act; 7] =
-    [Act::Advance, Act::Declare, Act::Idle, Act::Active, Act::Release, Act::Discard, Act::Correct];
-
 /// What all receipts come to.
 #[derive(Default)]
 struct Sum {
@@ -109,7 +105,7 @@ impl Sum {
         let is_sound = match &receipt.act {
             None => receipt.sha256.as_ref().is_some_and(is_hash) && receipt.bytes.is_some(),
             Some(act) => {
-                ACTS.iter().any(|one| one.name() == act)
+                Act::from_name(act).is_some()
                     && (receipt.sha256.is_none() && receipt.bytes.is_none())
                     && receipt.file == *act
                     && receipt.asked_by.is_some()
@@ -229,6 +225,16 @@ pub(super) fn check_accounts(
         checkup.found(Code::SourceDiffers, what, format!("a row with {counts}"), "none");
     }
     let head = head::load(connection)?;
+    let known: u64 = connection.query_row(
+        "SELECT COUNT(*) FROM sources WHERE declared = 1 OR last_batch IS NOT NULL",
+        [],
+        |row| row.get(0),
+    )?;
+    if known != head.sources {
+        let (expected, found) =
+            (format!("{known}, as many as are there"), head.sources.to_string());
+        checkup.found(Code::CountsDiffer, "the number of sources", expected, found);
+    }
     if total != head.counts {
         let expected = format!("{total}, the sum of all sources");
         let found = head.counts.to_string();
