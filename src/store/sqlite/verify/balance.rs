@@ -135,6 +135,9 @@ impl Balance<'_> {
     fn refusals(&mut self, gone: &Removed) -> rusqlite::Result<()> {
         let there = self.count("SELECT COUNT(*) FROM refusals")?;
         let expected = i128::from(self.head.refused_batches) - i128::from(gone.rows);
+        let before = self.count("SELECT COUNT(*) FROM refusals WHERE refusal < 1")?;
+        let so = "since they are numbered from 1 on";
+        self.same(Code::RefusalMissing, "the number of refusals before the first", 0, so, before);
         let so = format!("with {} that retention removed all that there were", gone.rows);
         self.same(Code::RefusalMissing, "the number of refusals", expected, &so, there);
         Ok(())

@@ -104,7 +104,7 @@ pub(super) fn check_revisions(
             Some((_, _, before, less, in_batch)) => {
                 revision == before + 1 && count > *less && batch > *in_batch
             }
-            None => revision <= 1,
+            None => revision <= 1 && count > 0,
         };
         let has_next = newest.is_some_and(|newest| revision < newest)
             && held.is_some_and(|held| count < held)

@@ -105,7 +105,9 @@ impl Sum {
         let is_sound = match &receipt.act {
             None => receipt.sha256.as_ref().is_some_and(is_hash) && receipt.bytes.is_some(),
             Some(act) => {
+                let counts_any = act == Act::Release.name();
                 Act::from_name(act).is_some()
+                    && (counts_any || receipt.counts == Counts::default())
                     && (receipt.sha256.is_none() && receipt.bytes.is_none())
                     && receipt.file == *act
                     && receipt.asked_by.is_some()
