@@ -395,7 +395,7 @@ fn idleness_is_named_as_the_cause() {
     assert_eq!((&cause["by"], &cause["asked_by"]), (&"idle".into(), &"windowflow".into()));
     assert!(cause["sources"].as_array().unwrap().contains(&"slow".into()), "{cause}");
     let text = world.run(&["explain", "--watermark"]).ok().out;
-    assert!(text.contains("idle in batch 3 of source "), "{text}");
+    assert!(text.contains("idle in batch 4 of source "), "{text}");
 }
 
 /// What was held is judged when it is released, and says so.

@@ -130,7 +130,8 @@ fn remembers(world: &World, id: &str) -> bool {
 /// The files of the batches, in the order in which they took effect.
 fn order_taken(world: &World) -> Vec<String> {
     let store = look_into(&world.db());
-    let mut rows = store.prepare("SELECT file FROM batches ORDER BY batch").unwrap();
+    let mut rows =
+        store.prepare("SELECT file FROM batches WHERE kind = 'events' ORDER BY batch").unwrap();
     rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
