@@ -13,8 +13,8 @@ use crate::store::Pace;
 /// A refused file that may go.
 struct Old {
     failed: Failed,
-    // when it was moved there
-    since_ms: i64,
+    // when it was moved there: seconds and nanoseconds
+    changed: (i64, i64),
     // that it takes on the disk, with its reason: a sparse file may say that it has any size
     disk_bytes: u64,
 }
@@ -37,12 +37,13 @@ pub(super) fn failed(
     let at = |error| Error::File(spool.failed().to_owned(), error);
     let found = shelve::list_failed(spool).map_err(at)?;
     let mut files: Vec<Old> = found.into_iter().filter_map(Old::look).collect();
-    files.sort_by(|a, b| (a.since_ms, &a.failed.entry).cmp(&(b.since_ms, &b.failed.entry)));
+    files.sort_by(|a, b| (a.changed, &a.failed.entry).cmp(&(b.changed, &b.failed.entry)));
     let mut bytes: u64 = files.iter().map(|file| file.disk_bytes).sum();
     let before_ms = asked.failed_days.map(|days| days_before(now_ms, days));
     let mut removed = 0;
     for file in &files {
-        let is_old = before_ms.is_some_and(|before_ms| file.since_ms < before_ms);
+        let is_old =
+            before_ms.is_some_and(|before_ms| millis(file.changed.0, file.changed.1) < before_ms);
         let is_too_much = asked.failed_max_bytes.is_some_and(|most| bytes > most);
         let bound = match (is_old, is_too_much) {
             (true, _) => "failed_days",
@@ -68,8 +69,8 @@ impl Old {
     fn look(failed: Failed) -> Option<Old> {
         let seen = fs::symlink_metadata(&failed.path).ok()?;
         let of_reason = failed.reason.as_deref().map_or(0, disk_bytes);
-        let since_ms = millis(seen.ctime(), seen.ctime_nsec());
-        Some(Old { since_ms, disk_bytes: seen.blocks() * 512 + of_reason, failed })
+        let changed = (seen.ctime(), seen.ctime_nsec());
+        Some(Old { changed, disk_bytes: seen.blocks() * 512 + of_reason, failed })
     }
 }
 

@@ -23,7 +23,7 @@ pub const STATE_MAX_BYTES: usize = BLOCK_BYTES - SEAL_BYTES - 1;
 
 /// The size of that file, in bytes, written in one step. A reader that sees half of it sees that by
 /// the check sum.
-const BLOCK_BYTES: usize = 16384;
+const BLOCK_BYTES: usize = 20_480;
 
 /// How many bytes of white space at its end hold the check sum, one bit each.
 const SEAL_BYTES: usize = 32;

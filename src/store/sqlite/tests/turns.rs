@@ -112,7 +112,11 @@ impl Subject for InTurn {
     }
 
     fn reopen_at(&self, mut store: Turns, now_ms: i64) -> Turns {
-        store.stores.iter_mut().for_each(|one| one.options.clock = Clock::Fixed(now_ms));
+        let clock = Clock::Fixed(now_ms);
+        for one in &mut store.stores {
+            one.options.clock = clock;
+            one.following = one.following.with_clock(clock);
+        }
         self.reopen(store)
     }
 }
