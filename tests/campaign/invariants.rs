@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{Counts, Event, Model, Settings};
 use crate::observed::report_differs;
+use crate::presence;
 use crate::workload::{Content, File, Workload};
 use crate::world::World;
 
@@ -31,6 +32,8 @@ pub struct Oracle {
     model: Model,
     receipts: Vec<String>,
     last_batch: i64,
+    // up to which batch the model knows how sources came and went
+    last_presence: i64,
     /// How often a file had a receipt before, which a crash between commit and move explains.
     repeats: u64,
     watermark_ms: i64,
@@ -90,6 +93,7 @@ impl Oracle {
             model: Model::new(settings),
             receipts: Vec::new(),
             last_batch: 0,
+            last_presence: 0,
             repeats: 0,
             watermark_ms: 0,
             may_deny: false,
@@ -163,6 +167,7 @@ impl Oracle {
     fn begin_anew(&mut self) {
         self.model = Model::new(self.settings);
         (self.receipts, self.last_batch, self.repeats) = (Vec::new(), 0, 0);
+        self.last_presence = 0;
         for dropped in self.files.values_mut() {
             (dropped.receipts, dropped.refused, dropped.settled) = (0, None, false);
         }
@@ -253,6 +258,8 @@ impl Oracle {
         }
         for receipt in all.iter().skip(known) {
             let Receipt { batch, file, .. } = receipt;
+            self.last_presence =
+                presence::tell(store, &mut self.model, self.last_presence, *batch)?;
             let Some(dropped) = self.files.get_mut(file) else {
                 return Err(format!("I3: batch {batch} is of {file}, which was never dropped"));
             };
@@ -276,6 +283,8 @@ impl Oracle {
             self.receipts.push(file.clone());
             self.last_batch = *batch;
         }
+        self.last_presence = presence::tell(store, &mut self.model, self.last_presence, i64::MAX)?
+            .min(last_number(store).map_err(|error| format!("I3: no last batch: {error}"))?);
         Ok(self.receipts.len())
     }
 
@@ -449,7 +458,8 @@ pub fn look_into(world: &World) -> Result<Connection, String> {
 
 fn receipts(store: &Connection, from_batch: i64) -> rusqlite::Result<Vec<Receipt>> {
     let sql = "SELECT batch, file, sha256, accepted, late, duplicate, future, expired, \
-               watermark_ms, windows_closed FROM batches WHERE batch >= ?1 ORDER BY batch";
+               watermark_ms, windows_closed FROM batches WHERE batch >= ?1 AND kind = 'events' \
+               ORDER BY batch";
     let mut statement = store.prepare(sql)?;
     let rows = statement.query_map([from_batch], |row| {
         Ok(Receipt {
@@ -487,4 +497,8 @@ fn hex(bytes: &[u8]) -> String {
 
 fn now_ms() -> i64 {
     windowflow::clock::Clock::System.now_ms()
+}
+
+fn last_number(store: &Connection) -> rusqlite::Result<i64> {
+    store.query_row("SELECT last_number FROM store", [], |row| row.get(0))
 }

@@ -39,6 +39,7 @@ mod outcome;
 mod plan;
 #[path = "../suite/populated.rs"]
 mod populated;
+mod presence;
 #[path = "../suite/random.rs"]
 #[expect(dead_code, unused_imports, reason = "shared with the suite, which uses the rest")]
 mod random;

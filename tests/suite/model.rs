@@ -180,6 +180,8 @@ pub struct Model {
     revised: BTreeSet<Window>,
     /// How many windows this batch has closed.
     closed: u64,
+    /// Sources of which only files are known.
+    expected: BTreeSet<String>,
 }
 
 impl Model {
@@ -191,6 +193,7 @@ impl Model {
             ledger: HashMap::new(),
             revised: BTreeSet::new(),
             closed: 0,
+            expected: BTreeSet::new(),
         }
     }
 
@@ -237,13 +240,15 @@ impl Model {
         moves.then(|| self.move_to(to_ms)).map(|()| self.closed)
     }
 
-    /// Lets sources come and go: `declared`, `idle` or `active`.
+    /// Lets sources come and go: `declared`, `idle`, `active`, `expected` or `not_expected`.
     pub fn change_presence(&mut self, sources: &[String], presence: &'static str) -> Done {
         self.begin();
         let mut concerned = 0;
         for source in sources {
             let changed = match presence {
                 "declared" => self.state.declared.insert(source.clone()),
+                "expected" => self.expected.insert(source.clone()),
+                "not_expected" => self.expected.remove(source),
                 "idle" => self.state.idle.insert(source.clone()),
                 _ => self.state.idle.remove(source),
             };
@@ -352,7 +357,8 @@ impl Model {
     fn catch_up(&mut self) {
         let State { sources, declared, idle, watermark_ms, .. } = &self.state;
         let is_active = |name: &String| !idle.contains(name);
-        if declared.iter().any(|name| is_active(name) && !sources.contains_key(name)) {
+        let mut awaited = declared.iter().chain(&self.expected);
+        if awaited.any(|name| is_active(name) && !sources.contains_key(name)) {
             return;
         }
         let active = sources.iter().filter(|(name, _)| is_active(name)).map(|(_, ms)| ms);
