@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 pub use accounts::write_accounts;
 pub use filter::{Filter, KeyGlobError};
 pub(crate) use json::settings_json;
-pub use shown::{MOST_NAMES, grouped, shown, some_names, utc, visible, visible_lines};
+pub use shown::{MOST_NAMES, grouped, shown, shown_apart, some_names, utc, visible, visible_lines};
 
 use crate::engine::totals::Totals;
 use crate::engine::window;

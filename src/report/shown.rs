@@ -1,6 +1,9 @@
 //! How names, moments and numbers are shown, so that none passes for another.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+
+use unicode_normalization::UnicodeNormalization;
 
 pub use crate::clock::utc;
 pub(super) use crate::spool::name::is_unseen as is_hidden;
@@ -82,6 +85,39 @@ pub(super) fn push_escaped(c: char, text: &mut String) {
     }
 }
 
+/// Names as they stand in one list: those that look like another of them, since they are other
+/// characters for the same text (`u` and a diaeresis, or `ü`), have all that is not ASCII escaped.
+/// One that is composed stays as it is.
+pub fn shown_apart<'n>(names: &[&'n str]) -> Vec<Cow<'n, str>> {
+    let composed = |name: &str| name.nfc().collect::<String>();
+    let mut looks: HashMap<String, usize> = HashMap::new();
+    for name in names.iter().filter(|name| !name.is_ascii()) {
+        *looks.entry(composed(name)).or_default() += 1;
+    }
+    let one = |name: &&'n str| {
+        let look = if name.is_ascii() { None } else { Some(composed(name)) };
+        match look {
+            Some(look) if looks[&look] > 1 && look != **name => Cow::Owned(escaped(name)),
+            _ => shown(name),
+        }
+    };
+    names.iter().map(one).collect()
+}
+
+/// A name in quotes, with all escaped that is not plain ASCII.
+fn escaped(name: &str) -> String {
+    let mut text = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            ' '..='~' => text.push(c),
+            _ => push_escaped(c, &mut text),
+        }
+    }
+    text.push('"');
+    text
+}
+
 /// How many names a line lists at most.
 pub const MOST_NAMES: usize = 20;
 
@@ -98,6 +134,18 @@ pub fn some_names<S: AsRef<str>>(names: &[S]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Case 136: two names that look alike are told apart, and others stay as they are.
+    #[test]
+    fn case_136_names_that_look_alike_are_told_apart() {
+        let (composed, decomposed) = ("Z\u{fc}rich", "Zu\u{308}rich");
+        let shown = shown_apart(&["Bern", composed, decomposed, "a\u{308}"]);
+        assert_eq!(shown, ["Bern", composed, "\"Zu\\u0308rich\"", "a\u{308}"]);
+        assert_eq!(shown_apart(&[decomposed]), [decomposed]);
+        // the sign of the unit and the letter
+        let shown = shown_apart(&["1 \u{212b}", "1 \u{c5}"]);
+        assert_eq!(shown, ["\"1 \\u212b\"", "1 \u{c5}"]);
+    }
 
     #[test]
     fn no_name_can_forge_lines_columns_or_another_name() {

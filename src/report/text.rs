@@ -7,7 +7,7 @@ use std::io::Write;
 use super::table::{Column, line, titles, widen};
 use super::{
     Error, Standing, State, View, Window, awaited_as, grouped, is_all_expired, is_awaited, shown,
-    suspected_unit, utc,
+    shown_apart, suspected_unit, utc,
 };
 use crate::engine::Counts;
 use crate::engine::settings::LatePolicy;
@@ -109,23 +109,25 @@ fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
         Column::left("source"),
         Column::left("last file"),
     ];
-    let rows: Vec<[String; 8]> = view.sources.iter().map(source_cells).collect();
+    let names: Vec<&str> = view.sources.iter().map(|one| one.row.source.as_str()).collect();
+    let names = shown_apart(&names);
+    let rows: Vec<[String; 8]> =
+        view.sources.iter().zip(&names).map(|(one, name)| source_cells(one, name)).collect();
     rows.iter().for_each(|row| widen(&mut columns, row));
     titles(&columns, out)?;
     for row in &rows {
         line(&columns, row, out)?;
     }
-    for standing in &view.sources {
-        presence_line(standing, out)?;
+    for (standing, name) in view.sources.iter().zip(&names) {
+        presence_line(standing, name, out)?;
     }
     Ok(())
 }
 
 /// How a source stands to W, where that is not as for any other.
-fn presence_line(standing: &Standing, out: &mut dyn Write) -> Result<(), Error> {
+fn presence_line(standing: &Standing, name: &str, out: &mut dyn Write) -> Result<(), Error> {
     let row = &standing.row;
     let since = row.presence_since_ms.map_or_else(String::new, |ms| format!(" since {}", utc(ms)));
-    let name = shown(&row.source);
     if row.idle {
         let how = if row.retired { "retired" } else { "idle" };
         writeln!(out, "{how}{since}, does not hold the watermark: {name}")?;
@@ -144,7 +146,7 @@ fn presence_line(standing: &Standing, out: &mut dyn Write) -> Result<(), Error> 
     Ok(())
 }
 
-fn source_cells(standing: &Standing) -> [String; 8] {
+fn source_cells(standing: &Standing, name: &str) -> [String; 8] {
     let row = &standing.row;
     let or_none = |ms: Option<i64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
     [
@@ -159,7 +161,7 @@ fn source_cells(standing: &Standing) -> [String; 8] {
         or_none(row.max_timestamp_ms),
         row.last_batch_at_ms.map_or_else(|| "-".to_owned(), utc),
         row.last_batch.map_or_else(|| "-".to_owned(), |batch| batch.to_string()),
-        shown(&row.source).into_owned(),
+        name.to_owned(),
         shown(row.last_file.as_deref().unwrap_or("-")).into_owned(),
     ]
 }
