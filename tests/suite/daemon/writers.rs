@@ -74,7 +74,9 @@ fn warnings(world: &World) -> usize {
 fn case_109_what_is_written_after_the_move_counts_and_done_is_not_touched() {
     let world = World::with_store(1000, 0);
     let daemon = quick(&world);
+    // one after the other: of two that wait at once one source would be expected, which is a batch
     world.drop_in("gw/x.ndjson", one("first"));
+    world.until_drained();
     world.drop_in("y.ndjson", one("y"));
     world.until_drained();
     add(&world, "gw/x.ndjson", &one("second"));
