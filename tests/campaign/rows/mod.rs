@@ -9,6 +9,7 @@ mod doctored;
 mod error_lasting;
 mod error_once;
 mod event_time;
+mod first_start;
 mod full_disk;
 mod histories;
 mod hostile_producer;
@@ -56,6 +57,7 @@ pub const ROWS: &[&Row] = &[
     &signals::ROW,
     &two_daemons::ROW,
     &clock_steps::ROW,
+    &first_start::ROW,
     &surroundings::ROW,
     &hostile_producer::ROW,
     &soak::ROW,
