@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::PoisonError;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
@@ -29,28 +30,48 @@ const TRIAL: [&str; 2] = [".windowflow-trial", ".windowflow-trial.moved"];
 /// are to blame wherever a file of ours can be made, moved and removed in `base`.
 pub fn of_move(spool: &Spool, base: &Path, entry: &Entry) -> Blame {
     let inbox = spool.inbox();
-    if folder::open(base).and_then(|held| try_out(&held)).is_err() || refuses(inbox, None) {
+    if try_out(spool, base, None).is_err() || refuses(inbox, None) {
         return Blame::Spool;
     }
     let Some(source) = entry.folder.as_deref() else { return Blame::File };
-    let there = folder::open_source(base, Some(source));
-    match there.and_then(|held| try_out(&held)).is_err() || refuses(inbox, Some(source)) {
+    match try_out(spool, base, Some(source)).is_err() || refuses(inbox, Some(source)) {
         true => Blame::Folder,
         false => Blame::File,
     }
 }
 
-/// Makes a file in one of our own folders, moves it there and removes it.
-fn try_out(held: &OwnedFd) -> io::Result<()> {
+/// Makes a file in one of our own folders, moves it there and removes it. Where it cannot be removed,
+/// the folder is kept in mind for [`remove_trials`].
+fn try_out(spool: &Spool, base: &Path, source: Option<&str>) -> io::Result<()> {
+    let held = folder::open_source(base, source)?;
     let [made, moved] = TRIAL.map(OsStr::new);
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    drop(rustix::fs::openat(held, made, flags, Mode::RUSR | Mode::WUSR)?);
-    remove(held, moved)?;
-    let outcome = folder::move_free(held.as_fd(), made, held.as_fd(), moved);
-    remove(held, made)?;
-    remove(held, moved)?;
-    outcome
+    drop(rustix::fs::openat(&held, made, flags, Mode::RUSR | Mode::WUSR)?);
+    let outcome = remove(&held, moved)
+        .and_then(|()| folder::move_free(held.as_fd(), made, held.as_fd(), moved));
+    let removed = remove_trial(&held);
+    if removed.is_err() {
+        let mut trials = spool.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        trials.insert((base.to_owned(), source.map(str::to_owned)));
+    }
+    removed.and(outcome)
+}
+
+/// Removes what is left of trials in one of our own folders.
+pub(super) fn remove_trial(held: &OwnedFd) -> io::Result<()> {
+    TRIAL.iter().try_for_each(|name| remove(held, OsStr::new(name)))
+}
+
+/// Removes the trial files that could not be removed at once; costs nothing where there are none.
+/// What cannot be removed still is left for the next call.
+pub fn remove_trials(spool: &Spool) {
+    let mut trials = spool.trials.lock().unwrap_or_else(PoisonError::into_inner);
+    trials.retain(|(base, source)| {
+        let removed =
+            folder::open_source(base, source.as_deref()).and_then(|held| remove_trial(&held));
+        removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+    });
 }
 
 /// Whether files of others cannot be moved out of that folder by us: we may not write to or search
@@ -86,6 +107,37 @@ mod tests {
         let entry = Entry::new(None, "a");
         assert_eq!(of_move(&spool, spool.done(), &entry), Blame::File);
         assert_eq!(fs::read_dir(spool.done()).unwrap().count(), 0);
+    }
+
+    /// As after a removal that was refused: it is tried again until it works.
+    #[test]
+    fn a_trial_that_could_not_be_removed_goes_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        // a folder cannot be removed as a file, whoever asks
+        let in_the_way = spool.failed().join(TRIAL[1]);
+        fs::create_dir(&in_the_way).unwrap();
+        let entry = Entry::new(None, "a");
+        assert_eq!(of_move(&spool, spool.failed(), &entry), Blame::Spool);
+        remove_trials(&spool);
+        assert!(in_the_way.exists());
+        fs::remove_dir(&in_the_way).unwrap();
+        fs::write(&in_the_way, "left").unwrap();
+        remove_trials(&spool);
+        assert_eq!(fs::read_dir(spool.failed()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_crash_left_of_a_trial_goes_at_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        for folder in [spool.done(), spool.failed()] {
+            fs::write(folder.join(TRIAL[0]), "left").unwrap();
+        }
+        let spool = Spool::open(dir.path()).unwrap();
+        for folder in [spool.done(), spool.failed()] {
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+        }
     }
 
     #[test]

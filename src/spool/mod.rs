@@ -58,6 +58,8 @@ pub struct Spool {
     // folders in which names came or went since they were last synced: one of the above, and the
     // folder of a source in it
     touched: Arc<Mutex<BTreeSet<Place>>>,
+    // folders in which a trial file may have been left, since its removal failed
+    trials: Arc<Mutex<BTreeSet<Place>>>,
 }
 
 impl Spool {
@@ -95,6 +97,7 @@ impl Spool {
             failed: root.join("failed"),
             reports: root.join("reports"),
             touched: Arc::default(),
+            trials: Arc::default(),
             root,
         }
     }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::name::shown_path;
-use super::{Error, Spool, draft, folder, remove, scan};
+use super::{Error, Spool, blame, draft, folder, remove, scan};
 
 /// The name of the probe file in done and failed. In the inbox, where producers can write, a random
 /// number follows it. Scans leave it alone for its leading dot.
@@ -81,6 +81,9 @@ pub(super) fn prove_moves(spool: &Spool) -> Result<(), Error> {
     done.free_name()?;
     failed.free_name()?;
     draft::remove_drafts(&failed.held).map_err(|error| failed.failed(error))?;
+    for spot in [&done, &failed] {
+        blame::remove_trial(&spot.held).map_err(|error| spot.failed(error))?;
+    }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     match rustix::fs::openat(&inbox.held, &inbox.name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(_) => {}

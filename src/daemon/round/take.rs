@@ -13,6 +13,7 @@ use crate::daemon::suspects::Turn;
 use crate::ingest::Step;
 use crate::report;
 use crate::spool::Entry;
+use crate::spool::blame;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
 use crate::spool::shelve::{self, ShelveError};
@@ -67,6 +68,7 @@ impl Round {
             took += self.refuse_links(links)?;
             took += self.take_last(&last)?;
         }
+        blame::remove_trials(&self.drain.spool);
         // nothing to do unless something was moved, now or before a sync that failed
         shelve::sync_folders(&self.drain.spool).map_err(unsynced)?;
         let (resting, rests) = (self.resting.len(), self.resting.shown());
