@@ -30,10 +30,12 @@ pub struct Oracle {
     settings: Settings,
     /// What the receipts up to now make of the files.
     model: Model,
-    receipts: Vec<String>,
+    receipts: usize,
+    // what took effect, in order
+    history: Vec<Step>,
     last_batch: i64,
     // up to which batch the model knows how sources came and went
-    last_presence: i64,
+    last_noted: i64,
     /// How often a file had a receipt before, which a crash between commit and move explains.
     repeats: u64,
     watermark_ms: i64,
@@ -43,6 +45,14 @@ pub struct Oracle {
     lasts: bool,
     /// By start and key: the revision, and the row of the report.
     finals: BTreeMap<(i64, String), (u64, String)>,
+}
+
+/// What took effect.
+enum Step {
+    /// A file, by its name.
+    File(String),
+    /// A source that came or went.
+    Source(presence::Note),
 }
 
 /// A file that was dropped.
@@ -91,9 +101,10 @@ impl Oracle {
             files: BTreeMap::new(),
             settings,
             model: Model::new(settings),
-            receipts: Vec::new(),
+            receipts: 0,
+            history: Vec::new(),
             last_batch: 0,
-            last_presence: 0,
+            last_noted: 0,
             repeats: 0,
             watermark_ms: 0,
             may_deny: false,
@@ -166,8 +177,8 @@ impl Oracle {
 
     fn begin_anew(&mut self) {
         self.model = Model::new(self.settings);
-        (self.receipts, self.last_batch, self.repeats) = (Vec::new(), 0, 0);
-        self.last_presence = 0;
+        (self.receipts, self.last_batch, self.last_noted, self.repeats) = (0, 0, 0, 0);
+        self.history.clear();
         for dropped in self.files.values_mut() {
             (dropped.receipts, dropped.refused, dropped.settled) = (0, None, false);
         }
@@ -253,13 +264,12 @@ impl Oracle {
     fn replay(&mut self, store: &Connection) -> Result<usize, String> {
         let all = receipts(store, 0).map_err(|error| format!("I3: no receipts: {error}"))?;
         let known = all.iter().filter(|receipt| receipt.batch <= self.last_batch).count();
-        if known != self.receipts.len() {
-            return Err(format!("I3: of {} receipts {known} are left", self.receipts.len()));
+        if known != self.receipts {
+            return Err(format!("I3: of {} receipts {known} are left", self.receipts));
         }
         for receipt in all.iter().skip(known) {
             let Receipt { batch, file, .. } = receipt;
-            self.last_presence =
-                presence::tell(store, &mut self.model, self.last_presence, *batch)?;
+            self.note_sources(store, *batch)?;
             let Some(dropped) = self.files.get_mut(file) else {
                 return Err(format!("I3: batch {batch} is of {file}, which was never dropped"));
             };
@@ -280,12 +290,22 @@ impl Oracle {
             }
             self.repeats += u64::from(dropped.receipts > 0);
             dropped.receipts += 1;
-            self.receipts.push(file.clone());
+            self.receipts += 1;
+            self.history.push(Step::File(file.clone()));
             self.last_batch = *batch;
         }
-        self.last_presence = presence::tell(store, &mut self.model, self.last_presence, i64::MAX)?
-            .min(last_number(store).map_err(|error| format!("I3: no last batch: {error}"))?);
-        Ok(self.receipts.len())
+        self.note_sources(store, i64::MAX)?;
+        Ok(self.receipts)
+    }
+
+    /// Tells the model how sources came and went since the last receipt, before that batch.
+    fn note_sources(&mut self, store: &Connection, batch: i64) -> Result<(), String> {
+        for note in presence::notes(store, self.last_noted, batch)? {
+            self.last_noted = note.batch;
+            self.model.change_presence(std::slice::from_ref(&note.source), note.presence);
+            self.history.push(Step::Source(note));
+        }
+        Ok(())
     }
 
     /// Looks at the refusals that are kept; how many there are.
@@ -329,12 +349,19 @@ impl Oracle {
             return true;
         }
         let mut model = Model::new(self.settings);
-        self.receipts.iter().any(|name| {
+        self.history.iter().any(|step| {
             if refuses(&model) {
                 return true;
             }
-            if let Content::Batch(events) = &self.files[name].content {
-                model.ingest(source_of(name), events, now_ms).unwrap();
+            match step {
+                Step::Source(note) => {
+                    model.change_presence(std::slice::from_ref(&note.source), note.presence);
+                }
+                Step::File(name) => {
+                    if let Content::Batch(events) = &self.files[name].content {
+                        model.ingest(source_of(name), events, now_ms).unwrap();
+                    }
+                }
             }
             false
         })
@@ -497,8 +524,4 @@ fn hex(bytes: &[u8]) -> String {
 
 fn now_ms() -> i64 {
     windowflow::clock::Clock::System.now_ms()
-}
-
-fn last_number(store: &Connection) -> rusqlite::Result<i64> {
-    store.query_row("SELECT last_number FROM store", [], |row| row.get(0))
 }

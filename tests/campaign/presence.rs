@@ -1,44 +1,36 @@
-//! How sources came and went by the daemon's own acts, as the store tells it: the model is told.
+//! How sources came and went by the daemon's own acts, as the store notes it.
 
 use rusqlite::Connection;
 
-use crate::model::Model;
-
 /// One note of the store.
-struct Note {
-    source: String,
-    presence: &'static str,
+pub struct Note {
+    /// The batch of the act.
+    pub batch: i64,
+    /// Of which source.
+    pub source: String,
+    /// As the model calls it.
+    pub presence: &'static str,
 }
 
-/// Tells the model what the store noted behind one batch and before another; the last batch that is
-/// dealt with.
+/// The notes of the batches behind `from` and before `to`, in their order. That a source is back by
+/// an event is left out: the model knows it by itself.
 ///
 /// # Errors
-/// When the notes cannot be read, or hold what the daemon never does by itself.
-pub fn tell(store: &Connection, model: &mut Model, from: i64, to: i64) -> Result<i64, String> {
-    for note in notes(store, from, to)? {
-        model.change_presence(&[note.source], note.presence);
-    }
-    Ok(from.max(to))
-}
-
-fn notes(store: &Connection, from: i64, to: i64) -> Result<Vec<Note>, String> {
-    let failed = |error: rusqlite::Error| format!("I3: no notes of sources: {error}");
-    // a source that is back by an event is the model's own to know
+/// When the notes cannot be read, or hold what the daemon never does by itself in the campaign.
+pub fn notes(store: &Connection, from: i64, to: i64) -> Result<Vec<Note>, String> {
     let sql = "SELECT batch, source, presence FROM presence \
                WHERE batch > ?1 AND batch < ?2 AND event_index IS NULL ORDER BY batch, ordinal";
-    let mut statement = store.prepare(sql).map_err(failed)?;
-    let mut rows = statement.query([from, to]).map_err(failed)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(failed)? {
-        let name: String = row.get(2).map_err(failed)?;
-        let batch: i64 = row.get(0).map_err(failed)?;
-        let presence = match name.as_str() {
-            "expected" => "expected",
-            "not_expected" => "not_expected",
-            _ => return Err(format!("I3: batch {batch} makes a source {name}")),
-        };
-        found.push(Note { source: row.get(1).map_err(failed)?, presence });
-    }
-    Ok(found)
+    let read = || -> rusqlite::Result<Vec<(i64, String, String)>> {
+        let mut statement = store.prepare(sql)?;
+        let rows =
+            statement.query_map([from, to], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.collect()
+    };
+    let rows = read().map_err(|error| format!("I3: no notes of sources: {error}"))?;
+    let known = |(batch, source, name): (i64, String, String)| match name.as_str() {
+        "expected" => Ok(Note { batch, source, presence: "expected" }),
+        "not_expected" => Ok(Note { batch, source, presence: "not_expected" }),
+        _ => Err(format!("I3: source {source} was made {name}")),
+    };
+    rows.into_iter().map(known).collect()
 }
