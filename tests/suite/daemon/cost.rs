@@ -27,8 +27,9 @@ fn kib(daemon: &Daemon<'_>, name: &str) -> u64 {
 }
 
 /// The one place where something is measured: processor time, which a loaded machine changes little.
-/// Looked at from the moment that all is quiet, over about twenty looks into the inbox, which take
-/// two ticks; a daemon that looks over and over takes two hundred.
+/// Looked at from the moment that all is quiet, over about twenty looks into the inbox. Where the
+/// machine makes each look dearer, a quieter moment is waited for: a daemon that has work to do takes
+/// no less in any.
 #[test]
 fn an_idle_daemon_uses_no_processor() {
     let world = World::with_store(1000, 0);
@@ -41,10 +42,13 @@ fn an_idle_daemon_uses_no_processor() {
     }
     world.eventually("all are in", || world.names("done").len() == 10);
     world.eventually("it is idle", || world.state()["daemon"]["phase"] == "idle");
-    let before = ticks(&daemon);
-    std::thread::sleep(Duration::from_secs(2));
-    let used = ticks(&daemon) - before;
-    assert!(used <= 10, "{used} ticks of 10 ms in two idle seconds\n{}", world.told());
+    let in_two_seconds = || {
+        let before = ticks(&daemon);
+        std::thread::sleep(Duration::from_secs(2));
+        ticks(&daemon) - before
+    };
+    let tried: Vec<u64> = (0..10).map(|_| in_two_seconds()).take_while(|used| *used > 2).collect();
+    assert!(tried.len() < 10, "{tried:?} ticks of 10 ms in two idle seconds\n{}", world.told());
     daemon.stop();
 }
 
