@@ -117,7 +117,11 @@ impl Snapshot for SqliteSnapshot {
                 .query_row(params![first_open_ms], |row| row.get(0))?;
             let open_windows = in_table + recent::new_windows(connection, first_open_ms)?;
             let max_timestamp_ms = connection
-                .prepare_cached("SELECT MAX(max_timestamp_ms) FROM sources")?
+                .prepare_cached(
+                    "SELECT MAX(latest_ms) FROM (\
+                     SELECT MAX(max_timestamp_ms) AS latest_ms FROM sources WHERE idle = 0 \
+                     UNION ALL SELECT MAX(max_timestamp_ms) FROM sources WHERE idle = 1)",
+                )?
                 .query_row([], |row| row.get(0))?;
             Ok(Summary {
                 settings: self.settings,

@@ -63,13 +63,21 @@ pub(super) fn others(connection: &Connection, sources: &[&str]) -> rusqlite::Res
     let least = "SELECT name, max_timestamp_ms FROM sources \
                  WHERE idle = 0 AND max_timestamp_ms IS NOT NULL ORDER BY max_timestamp_ms";
     let greatest = "SELECT name, max_timestamp_ms FROM sources \
-                    WHERE max_timestamp_ms IS NOT NULL ORDER BY max_timestamp_ms DESC";
+                    WHERE idle = 0 AND max_timestamp_ms IS NOT NULL \
+                    ORDER BY max_timestamp_ms DESC";
+    let greatest_idle = "SELECT name, max_timestamp_ms FROM sources \
+                         WHERE idle = 1 AND max_timestamp_ms IS NOT NULL \
+                         ORDER BY max_timestamp_ms DESC";
     // an index holds exactly these: those that have sent nothing can be many
     let awaited = "SELECT name, 0 FROM sources INDEXED BY sources_awaited \
                    WHERE idle = 0 AND max_timestamp_ms IS NULL AND (declared = 1 OR expected = 1)";
     Ok(Others {
         least_active_ms: first_but(connection, least, &but)?,
-        greatest_ms: first_but(connection, greatest, &but)?,
+        greatest_ms: first_but(connection, greatest, &but)?.max(first_but(
+            connection,
+            greatest_idle,
+            &but,
+        )?),
         any_awaited: first_but(connection, awaited, &but)?.is_some(),
     })
 }
@@ -141,7 +149,7 @@ pub(super) fn stamp(
     batch: u64,
     committed_at_ms: i64,
 ) -> rusqlite::Result<()> {
-    let sql = "UPDATE sources SET last_batch_at_ms = ?2 \
+    let sql = "UPDATE sources INDEXED BY sources_by_heard SET last_batch_at_ms = ?2 \
                WHERE idle = 0 AND heard_in = ?1 AND last_batch = ?1";
     connection.prepare_cached(sql)?.execute(params![batch, committed_at_ms])?;
     Ok(())
@@ -154,7 +162,8 @@ pub(super) fn silent(
     after: Option<&Silent>,
     most: usize,
 ) -> rusqlite::Result<Vec<(u64, Silent)>> {
-    let sql = "SELECT (SELECT last_number FROM store), name, heard_in FROM sources WHERE idle = 0 \
+    let sql = "SELECT (SELECT last_number FROM store), name, heard_in \
+               FROM sources INDEXED BY sources_by_heard WHERE idle = 0 \
                AND heard_in >= ?1 AND (heard_in, name) > (?1, ?2) AND expected <> 1 \
                ORDER BY heard_in, name LIMIT ?3";
     let (heard_in, name) = match after {

@@ -99,3 +99,9 @@ CREATE INDEX sources_by_heard ON sources (heard_in) WHERE idle = 0;
 -- whether the watermark waits for a source that has sent nothing
 CREATE INDEX sources_awaited ON sources (name)
     WHERE idle = 0 AND max_timestamp_ms IS NULL AND (declared = 1 OR expected = 1);
+
+-- which source is the furthest ahead, and which of those that are not idle is the furthest behind:
+-- one index for both, since each batch writes to it
+DROP INDEX sources_by_time;
+DROP INDEX sources_active;
+CREATE INDEX sources_by_time ON sources (idle, max_timestamp_ms);

@@ -35,6 +35,24 @@ fn commits_of_a_group_are_not_synced_and_begin_no_checkpoint_and_all_others_are(
     assert!(!store.unsynced.pending(), "the last one synced all of them");
 }
 
+/// Each page more is 4 KiB for each file with one event.
+#[test]
+fn a_batch_of_one_event_writes_few_pages() {
+    const BATCHES: u64 = 20;
+    let files = Files::new();
+    let mut store = files.make(settings());
+    let log = place::with_ending(&store.path, "-wal");
+    let bytes = || std::fs::metadata(&log).unwrap().len();
+    take(&mut store, 0);
+    let before = bytes();
+    for number in 1..=BATCHES {
+        let event = ev(&format!("id{number}"), "k", number as i64, 1);
+        ingest_unsynced(&mut store, &delivery(number), &[event]).unwrap();
+    }
+    let pages = (bytes() - before).div_ceil(4096 + 24) as f64 / BATCHES as f64;
+    assert!(pages <= 8.0, "{pages} pages a batch");
+}
+
 #[test]
 fn what_writes_nothing_is_no_sync() {
     let files = Files::new();

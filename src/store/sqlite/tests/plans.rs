@@ -59,7 +59,12 @@ fn case_119_no_question_walks_over_all_sources() {
         (
             "SELECT name FROM sources WHERE idle = 0 AND max_timestamp_ms IS NOT NULL \
           ORDER BY max_timestamp_ms",
-            "sources_active",
+            "sources_by_time (idle=? AND max_timestamp_ms>?)",
+        ),
+        (
+            "SELECT name FROM sources WHERE idle = 1 AND max_timestamp_ms IS NOT NULL \
+          ORDER BY max_timestamp_ms DESC",
+            "sources_by_time (idle=? AND max_timestamp_ms>?)",
         ),
         (
             "SELECT name, 0 FROM sources INDEXED BY sources_awaited WHERE idle = 0 AND max_timestamp_ms IS NULL \
@@ -67,12 +72,12 @@ fn case_119_no_question_walks_over_all_sources() {
             "sources_awaited",
         ),
         (
-            "UPDATE sources SET last_batch_at_ms = 2 \
+            "UPDATE sources INDEXED BY sources_by_heard SET last_batch_at_ms = 2 \
           WHERE idle = 0 AND heard_in = 1 AND last_batch = 1",
             "sources_by_heard",
         ),
         (
-            "SELECT name FROM sources WHERE idle = 0 AND heard_in >= 1 \
+            "SELECT name FROM sources INDEXED BY sources_by_heard WHERE idle = 0 AND heard_in >= 1 \
           AND (heard_in, name) > (1, 'n') AND expected <> 1 ORDER BY heard_in, name LIMIT 3",
             "sources_by_heard",
         ),
