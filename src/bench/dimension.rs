@@ -43,12 +43,14 @@ pub(super) enum Make {
     Refused,
     /// Of names in the inbox that are left there.
     Ignored,
+    /// Of files with one event each that still wait in the inbox while it is measured.
+    Waiting,
     /// Of the workload of the benchmark, with its repeats and late events.
     Workload,
 }
 
 /// All that can be asked for.
-pub(super) const ALL: [Dimension; 14] = [
+pub(super) const ALL: [Dimension; 15] = [
     events("keys", &[], |n, _| event(n, &format!("k{n}"), 0, "")),
     events("open-windows", &["--lateness-ms", "9999999999999"], |n, _| {
         event(n, &format!("k{}", n % 1000), n as i64 / 1000 * WINDOW_MS, "")
@@ -83,6 +85,7 @@ pub(super) const ALL: [Dimension; 14] = [
     Dimension { name: "reused-name", most: 3_000, settings: &[], make: Make::OneName },
     Dimension { name: "failed", most: 20_000, settings: &[], make: Make::Refused },
     Dimension { name: "ignored", most: 100_000, settings: &[], make: Make::Ignored },
+    Dimension { name: "waiting", most: 100_000, settings: &[], make: Make::Waiting },
 ];
 
 /// Source folders, with one file each.
@@ -103,6 +106,11 @@ const fn events(
     line: fn(u64, u64) -> String,
 ) -> Dimension {
     Dimension { name, most: 1_000_000, settings, make: Make::Events(line) }
+}
+
+/// The name of a file that waits. It sorts behind the files with which the time is taken.
+pub(super) fn waiting(n: u64) -> String {
+    format!("waiting-{n:09}.json")
 }
 
 /// One event, so much after the first.
@@ -167,6 +175,12 @@ impl Dimension {
                 for n in 0..size {
                     going(n)?;
                     put(&inbox.join(format!("bad{n:09}.json")), [format!("broken {n}")])?;
+                }
+            }
+            Make::Waiting => {
+                for n in 0..size {
+                    going(n)?;
+                    put(&inbox.join(waiting(n)), [event(n, "k", n as i64, "")])?;
                 }
             }
             Make::Ignored => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::dimension::{Dimension, Make, event, put};
+use super::dimension::{Dimension, Make, event, put, waiting};
 use super::drain::number_after;
 use super::{Error, Watch, at, going_on};
 use crate::config::DB_FILE_NAME;
@@ -50,7 +50,8 @@ pub struct Dimensional {
 /// One thing that was measured, at each size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probed {
-    /// `batch` and `lone file` through a running daemon, or the name of a command.
+    /// `batch` and `lone file` through a running daemon, or the name of a command. Where files
+    /// wait: `first in line`, a file that comes later and sorts first, and `the backlog`, all of it.
     pub what: String,
     /// How long it took, in seconds; none where it was ended after a minute.
     pub seconds: Vec<Option<f64>>,
@@ -58,7 +59,8 @@ pub struct Probed {
     pub peak_memory_bytes: Vec<u64>,
     /// For a file: its time in the largest store over that in the smallest. For a command: what a
     /// row costs up to the largest store, over what it costs up to the middle one, 1 where the
-    /// difference is less than the machine's noise. None where it was ended.
+    /// difference is less than the machine's noise; so for the backlog. For what is first in line:
+    /// its time in the largest backlog over that in the middle one. None where it was ended.
     pub ratio: Option<f64>,
 }
 
@@ -116,6 +118,10 @@ fn ratio(row: &Probed, sizes: &[u64]) -> Option<f64> {
         return Some(last / first);
     }
     let middle = seconds.len().checked_sub(2)?;
+    if row.what == FIRST {
+        // in the smallest store nothing waits any more
+        return if middle == 0 { None } else { Some(last / seconds[middle]) };
+    }
     if last - first < NOISE_SECONDS {
         return Some(1.0);
     }
@@ -129,11 +135,23 @@ fn ratio(row: &Probed, sizes: &[u64]) -> Option<f64> {
 
 const BATCH: &str = "batch of 2,500";
 const LONE: &str = "lone file";
+const FIRST: &str = "first in line";
+const BACKLOG: &str = "the backlog";
+
+/// What was measured, its seconds, and the memory at most.
+type Row = (String, Option<f64>, u64);
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
 
 /// A spool and its store.
 struct Probe {
     spool: PathBuf,
     files: u64,
+    // how many files wait in its inbox
+    waiting: u64,
 }
 
 impl Probe {
@@ -145,13 +163,17 @@ impl Probe {
     ) -> Result<Probe, Error> {
         let inbox = Spool::at(spool).inbox().to_owned();
         fs::create_dir_all(&inbox).map_err(|error| at(&inbox, &error))?;
-        let probe = Probe { spool: spool.to_owned(), files: 0 };
+        let mut probe = Probe { spool: spool.to_owned(), files: 0, waiting: 0 };
         let mut init = vec!["init".to_owned()];
         init.extend(dimension.settings(size));
         if probe.ran(&init, watch)?.0.is_none() {
             return Err(Error::Failed("init took more than a minute".to_owned()));
         }
         dimension.fill(spool, size, watch)?;
+        if let Make::Waiting = dimension.make {
+            probe.waiting = size;
+            return Ok(probe);
+        }
         let mut daemon = probe.daemon()?;
         if let Make::OneName = dimension.make {
             for n in 0..size {
@@ -179,26 +201,8 @@ impl Probe {
     }
 
     /// What is measured, with the seconds it took and its memory.
-    fn measure(
-        mut self,
-        what: &str,
-        watch: &mut Watch<'_>,
-    ) -> Result<Vec<(String, Option<f64>, u64)>, Error> {
-        let mut rows = Vec::new();
-        {
-            let mut daemon = self.daemon()?;
-            // the first one waits until the daemon is ready
-            self.time_file(&mut daemon, 1)?;
-            for (name, events) in [(BATCH, 2_500), (LONE, 1)] {
-                let mut times = Vec::new();
-                for _ in 0..FILES {
-                    going_on(watch(&format!("{what}: {name}"), 0, 1))?;
-                    times.push(self.time_file(&mut daemon, events)?);
-                }
-                times.sort_by(f64::total_cmp);
-                rows.push((name.to_owned(), Some(times[FILES / 2]), daemon.peak_bytes()));
-            }
-        }
+    fn measure(mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+        let mut rows = if self.waiting == 0 { self.time_files(what, watch)? } else { Vec::new() };
         let sample = self.spool.join("sample.json");
         put(&sample, (0..2_500).map(|n| event(format!("sample-{n}"), "k", n, "")))?;
         let sample = sample.to_string_lossy().into_owned();
@@ -222,7 +226,44 @@ impl Probe {
             let (seconds, peak) = self.ran(&args, watch)?;
             rows.push((name.to_owned(), seconds, peak));
         }
+        if self.waiting > 0 {
+            rows.extend(self.time_backlog(watch)?);
+        }
         Ok(rows)
+    }
+
+    /// How long a batch and a lone file take while nothing else is in the inbox.
+    fn time_files(&mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        let mut daemon = self.daemon()?;
+        // the first one waits until the daemon is ready
+        self.time_file(&mut daemon, 1)?;
+        for (name, events) in [(BATCH, 2_500), (LONE, 1)] {
+            let mut times = Vec::new();
+            for _ in 0..FILES {
+                going_on(watch(&format!("{what}: {name}"), 0, 1))?;
+                times.push(self.time_file(&mut daemon, events)?);
+            }
+            rows.push((name.to_owned(), Some(median(times)), daemon.peak_bytes()));
+        }
+        Ok(rows)
+    }
+
+    /// How long files that sort first wait while there is a backlog, and how long a daemon takes
+    /// for all of it.
+    fn time_backlog(&mut self, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+        let last = Spool::at(&self.spool).done().join(waiting(self.waiting - 1));
+        let begun = Instant::now();
+        let mut daemon = self.daemon()?;
+        let mut times = Vec::new();
+        while times.is_empty() || (times.len() < FILES && !last.exists()) {
+            going_on(watch(FIRST, times.len() as u64, FILES as u64))?;
+            times.push(self.time_file(&mut daemon, 1)?);
+        }
+        daemon.until("the last file of the backlog is taken", || last.exists())?;
+        let (seconds, peak) = (begun.elapsed().as_secs_f64(), daemon.peak_bytes());
+        let first = (FIRST.to_owned(), Some(median(times)), peak);
+        Ok(vec![first, (BACKLOG.to_owned(), Some(seconds), peak)])
     }
 
     /// How long a file with so many new events takes, from its rename to its place in done/.

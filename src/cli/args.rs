@@ -448,7 +448,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAME", conflicts_with = "commands",
         value_parser = PossibleValuesParser::new(["all", "keys", "open-windows", "final-windows",
             "late", "held", "revisions", "sources", "versions", "window-events", "horizon",
-            "receipts", "reused-name", "failed", "ignored", "folders"]))]
+            "receipts", "reused-name", "failed", "ignored", "waiting", "folders"]))]
     pub(crate) dimension: Option<String>,
     /// Measure every command that reads, with a hundredth, a tenth and all of 10,000,000 events
     #[arg(long)]

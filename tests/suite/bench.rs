@@ -191,3 +191,19 @@ fn each_dimension_is_measured_at_three_sizes() {
     assert!(named("lone file")["ratio"].as_f64().unwrap() > 0.0);
     assert_eq!(rows.len(), 14);
 }
+
+#[test]
+fn files_that_wait_are_measured_while_they_wait() {
+    let world = World::new();
+    let outcome = bench(&world, &["--dimension", "waiting", "--events", "300"]);
+    let [waiting] = &outcome["dimensions"].as_array().unwrap()[..] else { panic!("one") };
+    assert_eq!(waiting["sizes"], serde_json::json!([1, 30, 300]));
+    let rows = waiting["rows"].as_array().unwrap();
+    let named = |name: &str| rows.iter().find(|row| row["what"] == name).unwrap();
+    for what in ["report", "status", "verify", "first in line", "the backlog"] {
+        let seconds = named(what)["seconds"].as_array().unwrap();
+        assert!(seconds.len() == 3 && seconds.iter().all(Value::is_f64), "{what}: {seconds:?}");
+    }
+    assert!(named("first in line")["ratio"].as_f64().unwrap() > 0.0);
+    assert_eq!(rows.len(), 14);
+}
