@@ -503,8 +503,7 @@ impl Round {
         let until = now + wait;
         loop {
             let step = self.late_writes.due().map_or(until, |due| until.min(due));
-            while self.quiet_until(step) {}
-            if Instant::now() < step || step >= until || self.must_look {
+            if self.is_woken_before(step) || step >= until {
                 break;
             }
             if self.mind_late_writes() {
@@ -518,26 +517,34 @@ impl Round {
         }
     }
 
-    /// Waits a while; whether to wait on.
-    fn quiet_until(&mut self, until: Instant) -> bool {
-        self.drain.shared.beat();
-        let left = until.saturating_duration_since(Instant::now());
-        let pause = left.min(self.drain.longest_wait);
-        self.drain.shared.set_waiting(true);
-        let goes_on = select! {
-            recv(self.hints) -> hint => !hint.is_ok_and(|hint| self.take_hint(hint)),
-            recv(self.drain.woken) -> woken => {
-                match woken {
-                    Ok(()) => drop(self.take_up_config()),
-                    // nobody is left to say when to stop
-                    Err(_) => self.drain.shared.stop(Instant::now()),
+    /// Waits until then; whether there was a reason to stop waiting before.
+    fn is_woken_before(&mut self, until: Instant) -> bool {
+        loop {
+            self.drain.shared.beat();
+            let left = until.saturating_duration_since(Instant::now());
+            let pause = left.min(self.drain.longest_wait);
+            self.drain.shared.set_waiting(true);
+            let is_woken = select! {
+                recv(self.hints) -> hint => hint.is_ok_and(|hint| self.take_hint(hint)),
+                recv(self.drain.woken) -> woken => {
+                    match woken {
+                        Ok(()) => drop(self.take_up_config()),
+                        // nobody is left to say when to stop
+                        Err(_) => self.drain.shared.stop(Instant::now()),
+                    }
+                    true
                 }
-                false
+                default(pause) => false,
+            };
+            self.drain.shared.set_waiting(false);
+            // asked last, since what woke us may have been taken up already
+            if is_woken || self.drain.shared.stopping() {
+                return true;
             }
-            default(pause) => !self.drain.shared.stopping() && Instant::now() < until,
-        };
-        self.drain.shared.set_waiting(false);
-        goes_on
+            if Instant::now() >= until {
+                return false;
+            }
+        }
     }
 
     /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints

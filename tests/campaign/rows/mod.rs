@@ -26,6 +26,7 @@ mod soak;
 mod surroundings;
 mod torn_writes;
 mod two_daemons;
+mod wrong_clock;
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +58,7 @@ pub const ROWS: &[&Row] = &[
     &signals::ROW,
     &two_daemons::ROW,
     &clock_steps::ROW,
+    &wrong_clock::ROW,
     &first_start::ROW,
     &surroundings::ROW,
     &hostile_producer::ROW,
