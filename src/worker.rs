@@ -368,7 +368,7 @@ impl Watcher for Watched<'_> {
             return Ok(false);
         }
         // one that was taken back or replaced meanwhile is not what lies there
-        Ok(self.opened.unchanged()? && ready::leads_to(self.inbox, self.entry, self.opened))
+        Ok(self.opened.unchanged()? && ready::leads_to(self.inbox, self.entry, self.opened)?)
     }
 }
 

@@ -39,10 +39,18 @@ pub fn open_entry(base: &Path, entry: &Entry) -> Result<Opened, OpenError> {
 }
 
 /// Whether the entry still leads to that very file.
-pub fn leads_to(base: &Path, entry: &Entry, opened: &Opened) -> bool {
+///
+/// # Errors
+/// When the system does not tell.
+pub fn leads_to(base: &Path, entry: &Entry, opened: &Opened) -> io::Result<bool> {
     let here = folder::open_source(base, entry.folder.as_deref())
         .and_then(|folder| Facts::at(&folder, &entry.name));
-    here.is_ok_and(|here| opened.is_at(&here))
+    match here {
+        Ok(here) => opened.is_at(&here),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if is_not_that_folder(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens a file by its path: without following its last name, without blocking on a pipe, and
@@ -152,8 +160,11 @@ impl Opened {
     }
 
     /// Whether what was just found under a name is this very file.
-    pub(super) fn is_at(&self, here: &Facts) -> bool {
-        Facts::of(&self.file).is_ok_and(|now| now.file == here.file)
+    ///
+    /// # Errors
+    /// When the system does not tell: then it may be.
+    pub(super) fn is_at(&self, here: &Facts) -> io::Result<bool> {
+        Ok(Facts::of(&self.file)?.file == here.file)
     }
 
     /// Goes back to the beginning, to read it again.

@@ -336,10 +336,10 @@ fn check(
     entry: &Entry,
     opened: Option<&Opened>,
 ) -> Result<Facts, ShelveError> {
-    let here = Facts::at(from, &entry.name)
-        .map_err(|error| ShelveError::of(error, entry.path_in(base)))?;
+    let failed = |error| ShelveError::of(error, entry.path_in(base));
+    let here = Facts::at(from, &entry.name).map_err(failed)?;
     match opened {
-        Some(opened) if !opened.is_at(&here) => Err(ShelveError::Replaced),
+        Some(opened) if !opened.is_at(&here).map_err(failed)? => Err(ShelveError::Replaced),
         Some(opened) if !here.same_bytes(opened.facts()) => Err(ShelveError::Changed),
         // never opened, so it was no folder when it was found
         None if here.kind == Kind::Folder => Err(ShelveError::Replaced),
@@ -348,22 +348,22 @@ fn check(
 }
 
 /// Checks the same where the file is now, since the name may have changed hands just before the
-/// move; what should not have been moved is put back.
+/// move; what should not have been moved, or cannot be checked, is put back.
 fn check_moved(
     spool: &Spool,
     (from, entry): (&OwnedFd, &Entry),
     (to, base, placed): (&OwnedFd, &Path, &Entry),
     (ours, opened): (&Facts, Option<&Opened>),
 ) -> Result<(), ShelveError> {
-    let there = Facts::at(to, &placed.name)
-        .map_err(|error| ShelveError::Io(placed.path_in(base), error))?;
-    let is_ours = opened.map_or_else(|| there.same_inode(ours), |opened| opened.is_at(&there));
-    let verdict = if !is_ours {
-        ShelveError::Replaced
-    } else if !there.same_bytes(ours) {
-        ShelveError::Changed
-    } else {
-        return Ok(());
+    let compared = Facts::at(to, &placed.name).and_then(|there| {
+        let is_ours = opened.map_or_else(|| Ok(there.same_inode(ours)), |it| it.is_at(&there))?;
+        Ok((is_ours, there.same_bytes(ours)))
+    });
+    let verdict = match compared {
+        Ok((true, true)) => return Ok(()),
+        Ok((true, false)) => ShelveError::Changed,
+        Ok((false, _)) => ShelveError::Replaced,
+        Err(error) => ShelveError::Io(placed.path_in(base), error),
     };
     let room = room_for(&entry.name, from);
     let taken = |name: &OsStr| folder::exists(from, name);

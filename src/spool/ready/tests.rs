@@ -158,10 +158,10 @@ fn a_file_that_was_taken_back_or_replaced_is_not_led_to() {
     fs::create_dir(inbox.join("gw")).unwrap();
     fs::write(inbox.join("gw/a.json"), "old").unwrap();
     let opened = open_entry(inbox, &entry).unwrap();
-    assert!(leads_to(inbox, &entry, &opened));
+    assert!(leads_to(inbox, &entry, &opened).unwrap());
     fs::write(inbox.join("gw/new"), "new").unwrap();
     fs::rename(inbox.join("gw/new"), inbox.join("gw/a.json")).unwrap();
-    assert!(!leads_to(inbox, &entry, &opened));
+    assert!(!leads_to(inbox, &entry, &opened).unwrap());
     fs::remove_dir_all(inbox.join("gw")).unwrap();
-    assert!(!leads_to(inbox, &entry, &opened));
+    assert!(!leads_to(inbox, &entry, &opened).unwrap());
 }

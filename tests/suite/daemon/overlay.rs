@@ -77,7 +77,9 @@ fn in_the_lower_layer() {
     let before = born();
     fs::set_permissions(&poison, fs::Permissions::from_mode(0o600)).unwrap();
     assert_ne!(born(), before, "this overlay keeps times of birth: nothing is tried here");
-    assert!(opened.unchanged().unwrap() && ready::leads_to(spool.inbox(), &entry, &opened));
+    assert!(
+        opened.unchanged().unwrap() && ready::leads_to(spool.inbox(), &entry, &opened).unwrap()
+    );
     let (_, suspects) = Trying::begin(&spool).unwrap();
     assert_eq!(suspects.len(), 1);
     fs::remove_file(&poison).unwrap();
