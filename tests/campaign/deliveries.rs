@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{Snapshot, Span};
 
 use crate::dice::Dice;
+use crate::presence::{self, Note};
 
 /// The settings of all stores that are filled with these.
 pub const WINDOW_MS: i64 = 1000;
@@ -97,11 +99,42 @@ fn is_good(number: u64) -> bool {
     !matches!(number % 10, 4 | 7)
 }
 
-/// What these files come to, taken in this order.
-pub fn model<'d>(lateness_ms: i64, files: impl Iterator<Item = &'d Dropped>) -> Totals {
+/// What the store there notes of how sources came and went, each note with how many files were in
+/// before it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn noted(db: &Path) -> Result<Vec<(usize, Note)>, String> {
+    let told = |error: rusqlite::Error| format!("no notes of sources: {error}");
+    let store = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(told)?;
+    let sql = "SELECT count(DISTINCT file) FROM batches WHERE kind = 'events' AND batch < ?1";
+    let before = |batch: i64| store.query_row(sql, [batch], |row| row.get::<_, i64>(0));
+    let notes = presence::notes(&store, 0, i64::MAX)?.into_iter();
+    notes.map(|note| Ok((before(note.batch).map_err(told)? as usize, note))).collect()
+}
+
+/// What these files come to, taken in this order, with sources that came and went by themselves.
+pub fn model<'d>(
+    lateness_ms: i64,
+    files: impl Iterator<Item = &'d Dropped>,
+    noted: &'d [(usize, Note)],
+) -> Totals {
     let mut totals = Totals::default();
+    // an expected source of which nothing came has not begun
     let mut sources: BTreeMap<&str, i64> = BTreeMap::new();
-    for file in files {
+    let mut noted = noted.iter().peekable();
+    let mut note_until = |files: usize, sources: &mut BTreeMap<&'d str, i64>| {
+        while let Some((_, note)) = noted.next_if(|(before, _)| *before <= files) {
+            match note.presence {
+                "expected" => {
+                    sources.entry(note.source.as_str()).or_insert(i64::MIN);
+                }
+                _ => sources.retain(|source, own| *source != note.source || *own > i64::MIN),
+            }
+        }
+    };
+    for (before, file) in files.enumerate() {
+        note_until(before, &mut sources);
         let source = file.name.split_once('/').map_or("default", |(source, _)| source);
         for (id, ms, value) in &file.events {
             let start_ms = ms.div_euclid(WINDOW_MS) * WINDOW_MS;
@@ -116,21 +149,31 @@ pub fn model<'d>(lateness_ms: i64, files: impl Iterator<Item = &'d Dropped>) -> 
             }
             let own = sources.entry(source).or_insert(i64::MIN);
             *own = (*own).max(ms - lateness_ms);
-            let least = sources.values().min().copied().unwrap_or_default();
-            totals.watermark_ms = totals.watermark_ms.max(least);
+            totals.watermark_ms = totals.watermark_ms.max(least(&sources));
         }
     }
+    note_until(usize::MAX, &mut sources);
+    totals.watermark_ms = totals.watermark_ms.max(least(&sources));
     totals
 }
 
+/// How far all sources have come.
+fn least(sources: &BTreeMap<&str, i64>) -> i64 {
+    sources.values().min().copied().unwrap_or_default()
+}
+
 impl Totals {
-    /// What the store there says.
+    /// What the store there says; none while it is of an older version, which only a writer brings
+    /// up to date.
     ///
     /// # Errors
     /// When it does not.
-    pub fn of(db: &Path) -> Result<Totals, String> {
+    pub fn of(db: &Path) -> Result<Option<Totals>, String> {
         let said = |error: windowflow::store::Error| error.to_string();
-        let snapshot = SqliteStore::snapshot(db, Options::default()).map_err(said)?;
+        let snapshot = match SqliteStore::snapshot(db, Options::default()) {
+            Err(windowflow::store::Error::OlderSchema(_)) => return Ok(None),
+            snapshot => snapshot.map_err(said)?,
+        };
         let mut totals = Totals::default();
         let all = Span::default();
         let windows = &mut totals.windows;
@@ -149,7 +192,7 @@ impl Totals {
         let summary = snapshot.summary().map_err(said)?;
         totals.watermark_ms = summary.watermark_ms;
         totals.accepted = summary.counts.accepted;
-        Ok(totals)
+        Ok(Some(totals))
     }
 
     /// How many events of each key are in, and what they add up to as far as they count.

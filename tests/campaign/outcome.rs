@@ -45,7 +45,10 @@ impl Judge<'_> {
         let found = self.find()?;
         let db = self.spool.join("windowflow.db");
         let totals = match db.exists() {
-            true => Some(Totals::of(&db)?),
+            true => match Totals::of(&db)? {
+                None if is_end => return Err("the store is of an older version".to_owned()),
+                totals => totals,
+            },
             false if self.has_store || is_end => return Err("there is no store".to_owned()),
             false => None,
         };
@@ -128,7 +131,7 @@ pub fn all_counted(world: &World, files: &[Dropped]) -> Result<(), String> {
     let told = |text: String| format!("{text}\n{}", world.log());
     let totals = judge.look(true).map_err(told)?.unwrap_or_default();
     // a file may be taken a second time after a commit of unknown fate: that changes no total
-    totals.differs(&model(NEVER_LATE_MS, files.iter())).map_or(Ok(()), |text| Err(told(text)))
+    totals.differs(&model(NEVER_LATE_MS, files.iter(), &[])).map_or(Ok(()), |text| Err(told(text)))
 }
 
 /// Whether no event was taken a second time, where nothing was sent twice and no process was killed:

@@ -22,7 +22,7 @@ use windowflow::daemon::{self, Job};
 use windowflow::store::sqlite::Options;
 
 use crate::deliveries::{
-    Dropped, LATENESS_MS, NEVER_LATE_MS, Totals, WINDOW_MS, in_any_order, model, some,
+    Dropped, LATENESS_MS, NEVER_LATE_MS, Totals, WINDOW_MS, in_any_order, model, noted, some,
 };
 use crate::dice::Dice;
 use crate::disk::{self, Event};
@@ -148,8 +148,9 @@ fn from_nothing(first: &[&str], second: &[&str], lateness_ms: i64) -> Result<Fil
     take.drop_in(late);
     take.run(second, &[65])?;
     let film = take.end()?;
-    let found = Totals::of(&world.db())?;
-    let expected = model(lateness_ms, film.dropped.iter().map(|(_, file)| file));
+    let found = Totals::of(&world.db())?.unwrap_or_default();
+    let noted = noted(&world.db())?;
+    let expected = model(lateness_ms, film.dropped.iter().map(|(_, file)| file), &noted);
     match found.differs(&expected) {
         Some(text) => Err(format!("without a cut: {text}")),
         None => Ok(film),
@@ -167,7 +168,7 @@ fn old_store() -> Result<Film, String> {
     take.drop_in(files);
     take.run(&[], &[65])?;
     let mut film = take.end()?;
-    film.expected = Some(Totals::of(&world.db())?);
+    film.expected = Totals::of(&world.db())?;
     Ok(film)
 }
 
@@ -277,7 +278,9 @@ impl Film {
             Some(_) => return Ok(()),
             None => {
                 let is_in = |file: &&Dropped| counted.contains_key(file.name.as_str());
-                model(self.lateness_ms, in_order.filter(is_in))
+                let db = spool.join("windowflow.db");
+                let noted = if db.exists() { noted(&db)? } else { Vec::new() };
+                model(self.lateness_ms, in_order.filter(is_in), &noted)
             }
         };
         totals.differs(&expected).map_or(Ok(()), Err)
