@@ -4,6 +4,7 @@ mod backoff;
 mod drain;
 mod dump;
 mod expected;
+mod fairness;
 mod faults;
 mod hearing;
 mod life;

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, select};
 use self::presence::Presences;
 use super::backoff::Backoff;
 use super::drain::{Drain, Note, Over};
+use super::fairness::Fairness;
 use super::faults::Part;
 use super::hearing::Hearing;
 use super::looks::Looks;
@@ -57,6 +58,7 @@ pub(super) struct Round {
     blind: bool,
     backoff: Backoff,
     resting: Resting,
+    fairness: Fairness,
     // a folder began to rest: what else was going to be taken of it waits, too
     rested: bool,
     known_odd: HashSet<Odd>,
@@ -107,6 +109,7 @@ impl Round {
             blind: false,
             backoff: Backoff::new(&drain.config),
             resting: Resting::default(),
+            fairness: Fairness::default(),
             rested: false,
             known_odd: HashSet::new(),
             stuck: None,

@@ -11,9 +11,9 @@ use rustix::fs::FileType;
 
 use super::folder::{self, Facts, Kind};
 use super::name::Ignored;
-use super::scan::{Depth, Oddity};
+use super::scan::{Depth, Oddity, Scanner};
 use super::still::{Moment, Sight, Verdict, Why};
-use super::{name, ready};
+use super::{Entry, name, ready};
 
 /// What is remembered of one folder.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub(super) struct Known {
     pub(super) sight: Sight,
     // why it is not ready, and when to look again
     pub(super) waits: Option<(Why, Instant)>,
+    // since when it is ready; of no use while it is not
+    ready_since: Instant,
 }
 
 /// What holds for all names of one look.
@@ -44,6 +46,14 @@ pub(super) struct Look<'a> {
     pub(super) settle: Duration,
     pub(super) round: u64,
     pub(super) depth: Depth,
+}
+
+impl Scanner {
+    /// Since when that file is ready; none when it is not, or is not known.
+    pub fn ready_since(&self, entry: &Entry) -> Option<Instant> {
+        let known = self.seen.get(&entry.folder)?.files.get(&entry.name)?;
+        known.waits.is_none().then_some(known.ready_since)
+    }
 }
 
 impl Seen {
@@ -123,7 +133,11 @@ impl Seen {
         look: Look<'_>,
     ) {
         let Look { moment, settle, round, .. } = look;
-        let before = self.files.get(name).map(|known| &known.sight);
+        let known = self.files.get(name);
+        let was_ready =
+            known.filter(|known| known.waits.is_none() && known.sight.facts.file == facts.file);
+        let ready_since = was_ready.map_or(moment.now, |known| known.ready_since);
+        let before = known.map(|known| &known.sight);
         let mut sight = Sight::new(before, facts, came, moment, round);
         let waits = match sight.judge(moment, settle, || is_written(held, name)) {
             Verdict::Take => None,
@@ -132,7 +146,7 @@ impl Seen {
         if before.is_none() {
             self.forget(name);
         }
-        self.files.insert(name.to_owned(), Known { sight, waits });
+        self.files.insert(name.to_owned(), Known { sight, waits, ready_since });
     }
 
     pub(super) fn set_odd(&mut self, name: &OsStr, oddity: Oddity) {

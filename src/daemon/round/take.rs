@@ -58,8 +58,9 @@ impl Round {
         self.rested = false;
         let links: HashSet<&Entry> = scan.links.iter().collect();
         let due = self.resting.due(scan.ready.iter().chain(&scan.links), now);
-        let (links, ready): (Vec<&Entry>, Vec<&Entry>) =
+        let (links, mut ready): (Vec<&Entry>, Vec<&Entry>) =
             due.into_iter().partition(|entry| links.contains(entry));
+        self.fairness.order(&mut ready, |entry| self.scanner.ready_since(entry), now);
         let ready = ready.into_iter().map(|entry| (entry, self.drain.suspects.turn(entry, now)));
         let is_last = |turn: &Turn| !matches!(turn, Turn::Now | Turn::Alone);
         let (last, ready): (Vec<_>, Vec<_>) = ready.partition(|(_, turn)| is_last(turn));
@@ -217,7 +218,12 @@ impl Round {
             self.drain.clear();
         }
         match verdict {
-            Verdict::Done(..) | Verdict::Failed(..) => self.scanner.left(entry),
+            Verdict::Done(..) | Verdict::Failed(..) => {
+                if let Some(since) = self.scanner.ready_since(entry) {
+                    self.fairness.taken(since);
+                }
+                self.scanner.left(entry);
+            }
             // it went away, or another has its name
             Verdict::Gone | Verdict::Vanished(_) => self.scanner.look_at(entry),
             _ => {}

@@ -66,6 +66,31 @@ fn case_148_what_waits_is_looked_at_again_by_name_when_its_time_has_come() {
 }
 
 #[test]
+fn a_file_is_ready_since_the_look_that_found_it_so() {
+    let (_dir, spool) = new_spool();
+    let (first, other) = (Entry::new(Some("gw"), "first"), Entry::new(Some("gw"), "other"));
+    fs::create_dir(spool.inbox().join("gw")).unwrap();
+    write_old(&spool.inbox().join("gw/first"));
+    let mut scanner = Scanner::new(SETTLE, Order::Name);
+    scan_now(&mut scanner, &spool);
+    let since = scanner.ready_since(&first).unwrap();
+    fs::write(spool.inbox().join("gw/other"), "[]").unwrap();
+    scanner.changed(spool.inbox().join("gw/first"));
+    scanner.changed(spool.inbox().join("gw/other"));
+    look(&mut scanner, &spool, ms(5000));
+    assert_eq!((scanner.ready_since(&first), scanner.ready_since(&other)), (Some(since), None));
+    let at = Instant::now() + 3 * SETTLE;
+    scanner.look(&spool, Depth::Whole, at, SystemTime::now() + 3 * SETTLE).unwrap();
+    assert_eq!(scanner.ready_since(&first), Some(since));
+    assert_eq!(scanner.ready_since(&other), Some(at), "and not since it was seen");
+    // another file of that name
+    write_old(&spool.inbox().join("new"));
+    fs::rename(spool.inbox().join("new"), spool.inbox().join("gw/first")).unwrap();
+    scanner.look(&spool, Depth::Whole, at + ms(1), SystemTime::now() + 3 * SETTLE).unwrap();
+    assert_eq!(scanner.ready_since(&first), Some(at + ms(1)));
+}
+
+#[test]
 fn case_148_a_new_folder_is_listed_and_listed_again() {
     let (_dir, spool) = new_spool();
     let inbox = spool.inbox();
