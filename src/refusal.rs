@@ -153,37 +153,7 @@ pub struct Refusal {
     pub all_faults: Option<bool>,
     /// The next of them, at most 19.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub more: Vec<OtherFault>,
-}
-
-/// Another fault of the same batch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OtherFault {
-    /// What kind of fault it is.
-    pub code: Code,
-    /// What is wrong, where, what was expected, what was found.
-    pub message: String,
-    /// Which event of the batch, from 0.
-    pub event_index: Option<u64>,
-    /// Its id, where that is known.
-    pub event_id: Option<String>,
-    /// The field that is at fault.
-    pub field: Option<String>,
-    /// Line in the (decompressed) batch, from 1.
-    pub line: Option<u64>,
-    /// Column in bytes, from 1.
-    pub column: Option<u64>,
-    /// Byte in the (decompressed) batch, from 0.
-    pub byte: Option<u64>,
-}
-
-impl OtherFault {
-    /// What of that refusal is named beside another.
-    pub fn of(refusal: Refusal) -> OtherFault {
-        let Refusal { code, message, event_index, event_id, field, line, column, byte, .. } =
-            refusal;
-        OtherFault { code, message, event_index, event_id, field, line, column, byte }
-    }
+    pub more: Vec<Refusal>,
 }
 
 impl Refusal {

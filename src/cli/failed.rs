@@ -85,14 +85,25 @@ fn print(failed: &Failed, reason: &Value, out: &mut dyn Write) -> std::io::Resul
         writeln!(out, "    hint: {hint}")?;
     }
     let more = reason["more"].as_array().map_or(&[][..], Vec::as_slice);
-    if let Some(faults) = reason["faults"].as_u64() {
-        let least = if reason["all_faults"] == json!(false) { "at least " } else { "" };
-        writeln!(out, "    {least}{faults} events are at fault; the next of them:")?;
-    }
-    for message in more.iter().filter_map(|one| one["message"].as_str()) {
-        writeln!(out, "      {}", report::visible(message))?;
+    let more = more.iter().filter_map(|one| one["message"].as_str());
+    for line in other_faults(reason["faults"].as_u64(), reason["all_faults"].as_bool(), more) {
+        writeln!(out, "    {line}")?;
     }
     Ok(())
+}
+
+/// Of a refused batch with several faults, their number and the messages of those behind the first
+/// one, a line each.
+pub(super) fn other_faults<'m>(
+    faults: Option<u64>,
+    all: Option<bool>,
+    more: impl Iterator<Item = &'m str>,
+) -> Vec<String> {
+    let least = if all == Some(false) { "at least " } else { "" };
+    let head =
+        faults.map(|faults| format!("{least}{faults} events are at fault; the next of them:"));
+    let more = more.map(|message| format!("  {}", report::visible(message)));
+    head.into_iter().chain(more).collect()
 }
 
 fn existing(at: &Where) -> Result<Spool, Failure> {

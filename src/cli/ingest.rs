@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::{Check, Ingest as Arguments, Where};
 use super::each::Each;
+use super::failed::other_faults;
 use super::{Exit, Failure, complain, delivery, results};
 use crate::decode::Limits;
 use crate::engine::settings::Settings;
@@ -186,11 +187,14 @@ impl Hand<'_> {
         let (file, refusal) = (&refused.file, &refused.refusal);
         let verb = if self.mode == Mode::Commit { "refused" } else { "would refuse" };
         let message = report::visible(&refusal.message);
-        complain(&format!(
-            "{verb} {file}: {}: {message}\n  hint: {}",
-            refusal.code.name(),
-            refusal.hint
-        ));
+        let mut text =
+            format!("{verb} {file}: {}: {message}\n  hint: {}", refusal.code.name(), refusal.hint);
+        let more = refusal.more.iter().map(|one| &*one.message);
+        for line in other_faults(refusal.faults, refusal.all_faults, more) {
+            text.push_str("\n  ");
+            text.push_str(&line);
+        }
+        complain(&text);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use super::Fault;
 use super::structure::Structure;
 use crate::event::Chunk;
-use crate::refusal::{Code, OtherFault, Refusal};
+use crate::refusal::{Code, Refusal};
 
 /// The most faults that are named, the first one included.
 const NAMED: usize = 20;
@@ -41,7 +41,7 @@ pub(super) fn add<R: Read>(structure: &mut Structure<R>, first: &mut Refusal) {
     let is_whole = read_on(structure, &mut |refusal| {
         faults += 1;
         if more.len() + 1 < NAMED {
-            more.push(OtherFault::of(refusal));
+            more.push(refusal);
         }
     });
     if faults > 1 {

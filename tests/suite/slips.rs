@@ -147,3 +147,23 @@ fn case_113_139_the_daemon_refuses_seconds_beside_milliseconds_and_retry_takes_t
     world.run(&["lateness"]).ok();
     world.run(&["explain", "--id", "n"]).ok();
 }
+
+/// Has failed for the first fault alone.
+#[test]
+fn case_134_by_hand_the_other_faults_are_named_too() {
+    let world = World::with_store(1000, 0);
+    let bad =
+        |n: u32| format!("{{\"id\":\"e{n}\",\"key\":\"k\",\"timestamp_ms\":{n},\"value\":1.5}}\n");
+    let path = world.root().join("bad.ndjson");
+    fs::write(&path, (0..30).map(bad).collect::<String>()).unwrap();
+    for command in ["ingest", "check"] {
+        let said = world.run(&[command, path.to_str().unwrap()]).exits(65).err;
+        assert!(said.contains("30 events are at fault; the next of them:"), "{said}");
+        assert_eq!(
+            said.lines().filter(|line| line.contains("found the number 1.5")).count(),
+            20,
+            "{said}"
+        );
+        assert!(said.contains("line 20,") && !said.contains("line 21,"), "{said}");
+    }
+}

@@ -47,6 +47,25 @@ fn decode_once(bytes: &[u8]) -> Outcome {
     decode_with(bytes, Limits::default(), BLOCK_BYTES, CHUNK_EVENTS)
 }
 
+/// Case 134: what is in it is named, and what to type fits the packed file as well. Has failed for a
+/// tar that was not looked for.
+#[test]
+fn case_134_a_compressed_tar_is_told_what_to_do() {
+    let mut header = [0; 512];
+    header[..11].copy_from_slice(b"events.json");
+    header[257..263].copy_from_slice(b"ustar\0");
+    let mut content = [0; 512];
+    content[..GOOD.len()].copy_from_slice(GOOD.as_bytes());
+    let tar = [&header[..], &content, &[0; 1024]].concat();
+    for pack in PACKERS {
+        let outcome = decode(&pack(&tar));
+        let refusal = outcome.refusal();
+        assert_eq!(refusal.code, Code::NotABatch, "{refusal:?}");
+        assert!(refusal.message.contains("found a tar archive"), "{refusal:?}");
+        assert!(refusal.hint.contains("tar -xf FILE"), "{refusal:?}");
+    }
+}
+
 #[test]
 fn all_members_and_frames_count() {
     for pack in PACKERS {
