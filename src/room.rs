@@ -1,8 +1,9 @@
-//! Why something could not be written to a disk, in words: bytes, inodes, a quota, or a limit of
-//! this process.
+//! Disks: why something could not be written to one, in words (bytes, inodes, a quota, or a limit of
+//! this process), and which of them others can change.
 
 use std::path::Path;
 
+use rustix::fs::StatFs;
 use rustix::process::Resource;
 
 /// From so many free bytes on, a disk that is said to be full is not full of bytes.
@@ -91,6 +92,38 @@ pub fn too_large() -> (String, &'static str) {
     (limit, "raise its limit (ulimit -f, or LimitFSIZE= under systemd), then start it again")
 }
 
+/// The name of the file system, where it is one of a network, or another that machines or programs
+/// can change without this kernel's doing: locks and shared memory cannot be relied on there, and
+/// the kernel does not tell of all files that come to it.
+pub fn network_file_system(seen: &StatFs) -> Option<&'static str> {
+    // the kernel keeps the magic number in 32 bits; some machines widen it with its sign
+    network_name(seen.f_type as u32)
+}
+
+/// The same by the magic number that `statfs` gives.
+fn network_name(f_type: u32) -> Option<&'static str> {
+    Some(match f_type {
+        0x0000_6969 => "NFS",
+        0x0000_517b => "SMB",
+        0xff53_4d42 => "CIFS",
+        0xfe53_4d42 => "SMB2",
+        0x6573_5546 => "FUSE",
+        0x0102_1997 => "9P",
+        0x00c3_6400 => "Ceph",
+        0x5346_414f | 0x6b41_4653 => "AFS",
+        0x7375_7245 => "Coda",
+        0x0000_564c => "NCP",
+        0x0bd0_0bd0 => "Lustre",
+        0x4750_4653 => "GPFS",
+        0x7461_636f => "OCFS2",
+        0x0116_1970 => "GFS2",
+        0x786f_4256 => "VirtualBox shared folder",
+        0x1983_0326 => "BeeGFS",
+        0xaad7_aaea => "PanFS",
+        _ => return None,
+    })
+}
+
 /// The number with its thousands set apart, as `12,288`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -112,6 +145,19 @@ mod tests {
     fn thousands_are_set_apart() {
         let shown = [0, 999, 1000, 12_288, u64::MAX].map(grouped);
         assert_eq!(shown, ["0", "999", "1,000", "12,288", "18,446,744,073,709,551,615"]);
+    }
+
+    #[test]
+    fn local_file_systems_are_no_network() {
+        let ext4 = 0xef53;
+        let (xfs, btrfs, tmpfs, overlay, zfs) =
+            (0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1);
+        for local in [ext4, xfs, btrfs, tmpfs, overlay, zfs] {
+            assert_eq!(network_name(local), None, "{local:#x}");
+        }
+        assert_eq!(network_name(0x6969), Some("NFS"));
+        assert_eq!(network_name(0xff53_4d42_u32 as i32 as i64 as u32), Some("CIFS"));
+        assert_eq!(network_name(0x6573_5546), Some("FUSE"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use notify::{Config, ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveM
 use super::folder::{self, Facts, FileId};
 use super::name::shown_path;
 use super::{name, scan};
+use crate::room::network_file_system;
 
 /// The most hints that wait to be heard.
 const CAPACITY: usize = 4096;
@@ -324,32 +325,11 @@ fn hint_of_inbox(kind: EventKind, inbox: &Path) -> Option<Hint> {
     }
 }
 
-/// File systems on which others than this machine's kernel can put files, of which it then does not
-/// tell: the number that `statfs` gives, and the name.
-const FAR: [(i64, &str); 12] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB2"),
-    (0x6573_5546, "FUSE"),
-    (0x0102_1997, "9P"),
-    (0x5346_414f, "AFS"),
-    (0x00c3_6400, "CephFS"),
-    (0x786f_4256, "vboxsf"),
-    (0x4750_4653, "GPFS"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x0116_1970, "GFS2"),
-];
-
 /// The file system that the inbox lies on, when files can come to it of which the kernel does not
 /// tell.
 pub fn far_file_system(inbox: &Path) -> Option<&'static str> {
     let found = rustix::fs::fstatfs(folder::open(inbox).ok()?).ok()?;
-    name_of_far(found.f_type)
-}
-
-fn name_of_far(number: i64) -> Option<&'static str> {
-    FAR.iter().find(|(far, _)| *far == number).map(|(_, name)| *name)
+    network_file_system(&found)
 }
 
 /// Why the inbox cannot be watched. Scanning by time goes on without.

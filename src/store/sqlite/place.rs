@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::room::network_file_system;
 use crate::store::Error;
 
 use super::fault::{folder_of, io_fault, refuse_when_full};
@@ -35,31 +36,6 @@ impl FileId {
     }
 }
 
-/// The name of the network file system (or of one whose locks and shared memory cannot be relied
-/// on in the same way) that has this magic number, as `statfs` gives it.
-pub(super) fn network_name(f_type: u32) -> Option<&'static str> {
-    Some(match f_type {
-        0x0000_6969 => "NFS",
-        0x0000_517b => "SMB",
-        0xff53_4d42 => "CIFS",
-        0xfe53_4d42 => "SMB2",
-        0x6573_5546 => "FUSE",
-        0x0102_1997 => "9P",
-        0x00c3_6400 => "Ceph",
-        0x5346_414f | 0x6b41_4653 => "AFS",
-        0x7375_7245 => "Coda",
-        0x0000_564c => "NCP",
-        0x0bd0_0bd0 => "Lustre",
-        0x4750_4653 => "GPFS",
-        0x7461_636f => "OCFS2",
-        0x0116_1970 => "GFS2",
-        0x786f_4256 => "VirtualBox shared folder",
-        0x1983_0326 => "BeeGFS",
-        0xaad7_aaea => "PanFS",
-        _ => return None,
-    })
-}
-
 /// Refuses a folder where a write-ahead log is not safe.
 pub(super) fn refuse_network(path: &Path, allowed: bool) -> Result<(), Error> {
     let folder = folder_of(path);
@@ -71,8 +47,7 @@ pub(super) fn refuse_network(path: &Path, allowed: bool) -> Result<(), Error> {
         )),
         other => io_fault(path, "look at its file system", &other.into()),
     })?;
-    // the kernel keeps the magic number in 32 bits; some machines widen it with its sign
-    match network_name(seen.f_type as u32) {
+    match network_file_system(&seen) {
         Some(name) if !allowed => Err(Error::Misplaced(format!(
             "{}: lies on a network file system ({name}), where a write-ahead log can be damaged \
              without a sign; keep the store on a local disk (--db), or force it if only this \
@@ -161,19 +136,6 @@ pub(super) fn sync_folder_of(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn local_file_systems_are_no_network() {
-        let ext4 = 0xef53;
-        let (xfs, btrfs, tmpfs, overlay, zfs) =
-            (0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1);
-        for local in [ext4, xfs, btrfs, tmpfs, overlay, zfs] {
-            assert_eq!(network_name(local), None, "{local:#x}");
-        }
-        assert_eq!(network_name(0x6969), Some("NFS"));
-        assert_eq!(network_name(0xff53_4d42_u32 as i32 as i64 as u32), Some("CIFS"));
-        assert_eq!(network_name(0x6573_5546), Some("FUSE"));
-    }
 
     #[test]
     fn an_index_is_whole_only_where_none_of_its_blocks_can_be_missing() {
