@@ -377,7 +377,7 @@ mod tests {
     use super::*;
     use crate::engine::Counts;
 
-    fn text(mut found: Found) -> String {
+    pub(super) fn text(mut found: Found) -> String {
         let mut text = String::new();
         found.file.read_to_string(&mut text).unwrap();
         text

@@ -81,15 +81,10 @@ mod tests {
     use std::fs;
     use std::time::{Duration, SystemTime};
 
-    use super::super::{Archive, Lost, tests::receipt};
+    use super::super::tests::{receipt, text};
+    use super::super::{Archive, Lost};
     use super::*;
     use crate::decode::Limits;
-
-    fn text(mut found: Found) -> String {
-        let mut text = String::new();
-        found.file.read_to_string(&mut text).unwrap();
-        text
-    }
 
     #[test]
     fn case_109_of_a_file_that_grew_the_bytes_of_its_receipt_are_read() {

@@ -11,13 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use windowflow::decode::Limits;
-use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
-use windowflow::store::Delivery;
 use windowflow::store::sqlite::{Options, SqliteStore};
 
 use crate::model::{Event, Model, Settings};
 use crate::observed::{assert_report, ndjson};
+use crate::unsure::take_text;
 use crate::world::World;
 
 /// So wide that nothing is late in whatever order it comes.
@@ -94,21 +92,8 @@ fn one_id_from_24_threads_counts_once() {
     let accepted: u64 = thread::scope(|scope| {
         let deliver = || {
             let mut store = SqliteStore::open(&db, Options::default()).unwrap();
-            let delivery = Delivery::fresh("one".into(), "default".into()).unwrap();
-            let limits = Limits::default();
-            let ingest = Ingest {
-                delivery: &delivery,
-                limits,
-                mode: Mode::Commit,
-                admission: None,
-                now_ms: 0,
-                seconds: Seconds::Accept,
-            };
             together.wait();
-            match ingest.run(&mut store, text.as_bytes(), &mut Unwatched).unwrap() {
-                Ended::Committed(committed) => committed.counts.accepted,
-                other => panic!("{other:?}"),
-            }
+            take_text(&mut store, &text).counts.accepted
         };
         let threads: Vec<_> = (0..24).map(|_| scope.spawn(deliver)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()

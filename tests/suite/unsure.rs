@@ -11,7 +11,7 @@ use windowflow::engine::settings::{LatePolicy, LateRule, Settings};
 use windowflow::explain::Explainer;
 use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::store::sqlite::{Options, SqliteStore};
-use windowflow::store::{Delivery, Retention, Store};
+use windowflow::store::{Committed, Delivery, Retention, Store};
 
 use crate::world::World;
 
@@ -39,6 +39,11 @@ fn take(store: &mut SqliteStore, events: &[(&str, i64)]) {
             format!("{{\"id\":\"{id}\",\"key\":\"k\",\"timestamp_ms\":{ms},\"value\":1}}\n")
         })
         .collect();
+    take_text(store, &lines);
+}
+
+/// Takes in a batch that nothing is wrong with.
+pub fn take_text(store: &mut SqliteStore, text: &str) -> Committed {
     let delivery = Delivery::fresh("f".to_owned(), "default".to_owned()).unwrap();
     let limits = Limits::default();
     let ingest = Ingest {
@@ -49,8 +54,10 @@ fn take(store: &mut SqliteStore, events: &[(&str, i64)]) {
         now_ms: 0,
         seconds: Seconds::Accept,
     };
-    let ended = ingest.run(store, lines.as_bytes(), &mut Unwatched).unwrap();
-    assert!(matches!(ended, Ended::Committed(_)), "{ended:?}");
+    match ingest.run(store, text.as_bytes(), &mut Unwatched).unwrap() {
+        Ended::Committed(committed) => committed,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The outcome and whether it counts, as `explain --id` has it.

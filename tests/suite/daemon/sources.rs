@@ -217,6 +217,21 @@ fn case_119_151_lists_of_sources_are_cut_with_their_count() {
     daemon.stop();
 }
 
+/// Case 136: a list of sources for a person. Has failed for names that were shown as they are.
+#[test]
+fn case_136_sources_whose_names_look_alike_are_told_apart() {
+    let world = World::with_store(1000, 0);
+    drop_for(&world, "Z\u{fc}rich", "1.json", &event("a1", "k", 500, 1));
+    drop_for(&world, "Zu\u{308}rich", "1.json", &event("b1", "k", 500, 1));
+    once(&world, &[]).ok();
+    let text = world.run(&["sources"]).ok().out;
+    for name in ["  Z\u{fc}rich", "\"Zu\\u0308rich\""] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+}
+
+/// Has failed for a source that stayed active, for one that stayed retired after its next file, and
+/// for names that nobody knows.
 #[test]
 fn a_retired_source_is_not_waited_for_until_something_of_it_is_there() {
     let world = World::with_store(1000, 0);

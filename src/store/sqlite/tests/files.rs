@@ -28,6 +28,18 @@ fn names_in(files: &Files) -> Vec<String> {
     names
 }
 
+/// Whoever uses the library need not set a umask. Has failed for a store made with mode 0644.
+#[test]
+fn case_122_a_store_is_made_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let files = Files::new();
+    let _store = files.make(settings());
+    for name in names_in(&files) {
+        let found = fs::metadata(files.folder.path().join(&name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777 & !0o640, 0, "{name}");
+    }
+}
+
 #[test]
 fn tables_are_strict_and_commits_are_synced() {
     let files = Files::new();
