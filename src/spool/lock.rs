@@ -44,8 +44,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// helpful hand that takes it for a stale one, and then two daemons would hold two locks.
 #[derive(Debug)]
 pub struct Lock {
-    // closing it gives the lock back
-    _root: File,
+    root: File,
     // locked as long as nothing can be written there: that can be seen on a disk that refuses
     state: File,
     is_mute: bool,
@@ -71,7 +70,7 @@ impl Lock {
         }
         let path = root.join(STATE_FILE);
         let state = open_state(&path).map_err(at(&path))?;
-        Ok(Lock { _root: held, state, is_mute: false })
+        Ok(Lock { root: held, state, is_mute: false })
     }
 
     /// Says how the daemon is: one JSON text of at most [`STATE_MAX_BYTES`], written in place
@@ -97,6 +96,25 @@ impl Lock {
         }
         self.state.write_all_at(&sealed(state.trim_ascii_end()), 0)
     }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the files is not enough: a process that another thread has just forked keeps them
+        // open until it runs its own program. An error has no consequence, since closing follows.
+        let _ = self.state.unlock();
+        let _ = self.root.unlock();
+    }
+}
+
+/// Whether another has that file locked for itself alone. The lock is shared for this moment only:
+/// it is given back here, and not by closing the file, for the reason that `Lock::drop` has.
+fn is_held(file: &File) -> io::Result<bool> {
+    let is_free = is_locked(file.try_lock_shared())?;
+    if is_free {
+        file.unlock()?;
+    }
+    Ok(!is_free)
 }
 
 /// Takes the lock for ourselves alone; says whether that was possible.
@@ -203,7 +221,7 @@ pub struct Peek {
 /// When the spool or the state cannot be read.
 pub fn peek(root: &Path) -> io::Result<Peek> {
     let held = match File::open(root) {
-        Ok(folder) => !is_locked(folder.try_lock_shared())?,
+        Ok(folder) => is_held(&folder)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Peek::default()),
         Err(error) => return Err(error),
     };
@@ -211,7 +229,7 @@ pub fn peek(root: &Path) -> io::Result<Peek> {
     let opened = options.read(true).custom_flags(CAREFUL).open(root.join(STATE_FILE));
     let (state, is_mute) = match opened.map_err(explain_link) {
         Ok(state) if Facts::of(&state)?.kind == Kind::File => {
-            (read_state(&state)?, !is_locked(state.try_lock_shared())?)
+            (read_state(&state)?, is_held(&state)?)
         }
         // nothing was said, or something else has the name
         Ok(_) => (None, false),

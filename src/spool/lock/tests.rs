@@ -197,7 +197,7 @@ fn the_lock_dies_with_its_process() {
 
 #[test]
 fn whoever_looks_is_told_that_nothing_can_be_said() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Home::new();
     let mut lock = Lock::take(dir.path()).unwrap();
     lock.publish(b"{}").unwrap();
     assert!(!peek(dir.path()).unwrap().is_mute);
@@ -210,10 +210,28 @@ fn whoever_looks_is_told_that_nothing_can_be_said() {
     assert!(!peek(dir.path()).unwrap().is_mute);
     lock.publish(&[b'1'; STATE_MAX_BYTES + 1]).unwrap_err();
     drop(lock);
-    // a process that another test starts just now has the file, too, until it is another program
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while peek(dir.path()).unwrap().is_mute {
-        assert!(Instant::now() < deadline, "it can still say nothing");
-        thread::yield_now();
-    }
+    assert!(!peek(dir.path()).unwrap().is_mute);
+}
+
+/// A forked process has the same open files until it runs its own program; so has a clone.
+#[test]
+fn a_forked_process_keeps_no_lock() {
+    let dir = Home::new();
+    let mut lock = Lock::take(dir.path()).unwrap();
+    lock.publish(b"{}").unwrap();
+    let looked = File::open(dir.path().join(STATE_FILE)).unwrap();
+    let inherited = looked.try_clone().unwrap();
+    assert!(!is_held(&looked).unwrap());
+    drop(looked);
+    lock.publish(&[b'1'; STATE_MAX_BYTES + 1]).unwrap_err();
+    assert!(peek(dir.path()).unwrap().is_mute, "who only looked kept the lock");
+    drop(inherited);
+
+    let inherited = [lock.root.try_clone().unwrap(), lock.state.try_clone().unwrap()];
+    drop(lock);
+    let state = File::open(dir.path().join(STATE_FILE)).unwrap();
+    assert!(!is_held(&state).unwrap(), "who ended kept the lock of the state");
+    assert!(!peek(dir.path()).unwrap().held, "who ended kept the lock");
+    drop(inherited);
+    Lock::take(dir.path()).unwrap();
 }
