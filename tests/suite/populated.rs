@@ -26,6 +26,9 @@ pub const NOW_MS: i64 = 1_700_000_000_000;
 
 const HOUR_MS: i64 = 3_600_000;
 
+/// How far apart events are that come in order.
+const EVENT_EVERY_MS: i64 = 50;
+
 /// A spool that is being filled.
 pub struct Populated {
     pub spool: PathBuf,
@@ -142,14 +145,18 @@ impl Populated {
         self.events += 1;
         let repeated = (n % 11 == 10).then(|| n - 1 - n % 10 / 2);
         let n = repeated.filter(|n| n % 11 != 10).unwrap_or(n);
-        let in_order_ms = NOW_MS - 2 * HOUR_MS + n as i64 * 50;
-        let has_horizon = self.settings.dedup_horizon_ms().is_some();
-        let is_again = has_horizon && n % 97 == 83 && n > 800;
-        let id = if is_again { n - 800 } else { n };
-        let timestamp_ms = match n % 97 {
-            13 | 50 => in_order_ms - 5000,
-            71 if has_horizon => in_order_ms - 30_000,
-            31 => NOW_MS + 2 * HOUR_MS + n as i64,
+        let in_order_ms = NOW_MS - 2 * HOUR_MS + n as i64 * EVENT_EVERY_MS;
+        let horizon_ms = self.settings.dedup_horizon_ms();
+        // twice as far back as the horizon
+        let forgotten = horizon_ms.map(|horizon_ms| horizon_ms as u64 * 2 / EVENT_EVERY_MS as u64);
+        let id = match forgotten {
+            Some(back) if n % 97 == 83 && n > back => n - back,
+            _ => n,
+        };
+        let timestamp_ms = match (n % 97, horizon_ms) {
+            (13 | 50, _) => in_order_ms - 5000,
+            (71, Some(horizon_ms)) => in_order_ms - horizon_ms * 3 / 2,
+            (31, _) => NOW_MS + 2 * HOUR_MS + n as i64,
             _ => in_order_ms - (n % 7) as i64 * 100,
         };
         let more = match n % 5 {

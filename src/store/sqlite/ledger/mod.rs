@@ -165,17 +165,17 @@ impl Ledger {
             if std::mem::take(&mut is_first) {
                 *tail = Tail::behind(first);
             }
-            tail.skip_to(first);
+            tail.skip_to(first)?;
             let mut entries = Entries::of(row)?;
             for _ in 0..entries.count() {
                 match entries.read()? {
                     Some(entry) => drop(tail.push(entry.hash, entry.timestamp_ms)),
-                    None => tail.skip_to(tail.next() + 1),
+                    None => tail.skip_to(tail.next() + 1)?,
                 }
             }
             Ok(())
         })?;
-        tail.skip_to(next_position);
+        tail.skip_to(next_position)?;
         Ok(())
     }
 

@@ -32,12 +32,12 @@ pub(in crate::store::sqlite) fn rebuild(connection: &Connection) -> rusqlite::Re
         if ledger.tail.len() == 0 {
             ledger.tail = Tail::behind(first);
         }
-        ledger.tail.skip_to(first);
+        ledger.tail.skip_to(first)?;
         let mut entries = Entries::of(row.get_ref(1)?.as_blob()?)?;
         for _ in 0..entries.count() {
             match entries.read()? {
                 Some(entry) => drop(ledger.tail.push(entry.hash, entry.timestamp_ms)),
-                None => ledger.tail.skip_to(ledger.tail.next() + 1),
+                None => ledger.tail.skip_to(ledger.tail.next() + 1)?,
             }
         }
         from = first + 1;

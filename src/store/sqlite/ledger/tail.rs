@@ -1,5 +1,8 @@
 //! The ids that came last and are in no run yet, in memory: which of them is where.
 
+use super::run::MAX_ENTRIES;
+use crate::store::sqlite::codec::Damaged;
+
 /// What stands where an id was forgotten.
 const FORGOTTEN: u128 = 0;
 
@@ -104,12 +107,17 @@ impl Tail {
         }
     }
 
-    /// Leaves the positions up to that one to what was forgotten.
-    pub(super) fn skip_to(&mut self, position: u64) {
-        let places = position.saturating_sub(self.from) as usize;
-        if places > self.hashes.len() {
-            self.hashes.resize(places, FORGOTTEN);
+    /// Leaves the positions up to that one to what was forgotten. Memory is taken for each of them,
+    /// so a position that no tail reaches is damage.
+    pub(super) fn skip_to(&mut self, position: u64) -> Result<(), Damaged> {
+        let places = position.saturating_sub(self.from);
+        if places > MAX_ENTRIES {
+            return Err(Damaged);
         }
+        if places as usize > self.hashes.len() {
+            self.hashes.resize(places as usize, FORGOTTEN);
+        }
+        Ok(())
     }
 
     /// Empties it, and goes on behind what it held.
@@ -166,7 +174,9 @@ mod tests {
         let mut tail = Tail::behind(100);
         assert_eq!([7, 8, 9].map(|hash| tail.push(hash, 5 - hash as i64)), [None; 3]);
         assert_eq!(tail.push(8, 9), Some(101));
-        tail.skip_to(105);
+        tail.skip_to(105).unwrap();
+        tail.skip_to(1 << 53).unwrap_err();
+        assert_eq!(tail.next(), 105);
         assert_eq!((tail.find(8), tail.find(7), tail.find(5)), (Some(103), Some(100), None));
         assert_eq!((tail.from(), tail.next(), tail.len(), tail.least_ms()), (100, 105, 3, -4));
         assert_eq!(tail.ids().collect::<Vec<_>>(), [(7, 0), (9, 2), (8, 3)]);
