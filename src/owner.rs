@@ -140,6 +140,7 @@ mod tests {
         assert_eq!(user_for_sudo(4_000_000_001), "'#4000000001'");
     }
 
+    /// Has failed for each of its rules left out.
     #[test]
     fn case_133_the_command_fits_owner_group_and_mode() {
         let me = Me { uid: 4_000_000_001, gids: vec![4_000_000_002, 4_000_000_003] };

@@ -168,6 +168,7 @@ mod tests {
         assert_eq!(Free::on(Path::new("/no/such/place")), None);
     }
 
+    /// Has failed for each kind taken for full.
     #[test]
     fn case_133_bytes_inodes_and_quotas_are_told_apart() {
         let said = |bytes, inodes, is_quota| {

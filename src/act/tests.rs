@@ -85,6 +85,8 @@ fn state(store: &MemoryStore) -> Vec<String> {
     said
 }
 
+/// Has failed for turns without a bound, for turns that end within a window, and for counts that
+/// were not added up.
 #[test]
 fn case_150_events_settled_in_turns_come_to_what_one_transaction_makes_of_them() {
     for (what, held) in
@@ -124,6 +126,7 @@ fn small() -> Turn {
     Turn { settled: 5, settled_of_window: 20, looked: 1000, ..Turn::unbounded() }
 }
 
+/// Has failed for a turn that looks at all.
 #[test]
 fn case_150_a_turn_ends_where_it_has_looked_at_enough() {
     let mut store = with_kept(true, 30);
@@ -139,6 +142,7 @@ fn case_150_a_turn_ends_where_it_has_looked_at_enough() {
     assert_eq!(concerned, [0, 0, 1], "ten are looked at in each");
 }
 
+/// Has failed for a halt that forgets what was done.
 #[test]
 fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
     for (what, held) in

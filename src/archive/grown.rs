@@ -86,6 +86,8 @@ mod tests {
     use super::*;
     use crate::decode::Limits;
 
+    /// Has failed for each of: no look at grown files, none at their time, none at their hash, and
+    /// for reading on behind the first bytes.
     #[test]
     fn case_109_of_a_file_that_grew_the_bytes_of_its_receipt_are_read() {
         let done = tempfile::tempdir().unwrap();

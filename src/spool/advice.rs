@@ -197,6 +197,7 @@ mod tests {
         close(0o700);
     }
 
+    /// Has failed for advice on rights.
     #[test]
     fn case_133_no_advice_on_rights_where_a_limit_is_reached() {
         let somewhere = Path::new("/");

@@ -196,6 +196,7 @@ mod tests {
         }
     }
 
+    /// Has failed for patterns that match nothing, and for bad ones that were taken.
     #[test]
     fn case_135_patterns_of_the_operator_add_to_the_names_that_are_left_alone() {
         let patterns = ["_SUCCESS", "*.md5", "part-[0-9]?", "*.{crc,ok}"].map(str::to_owned);
@@ -258,6 +259,7 @@ mod tests {
         assert_eq!(numbered(text.as_bytes(), 1, 254).unwrap().len(), 254);
     }
 
+    /// Has failed for one step at a time.
     #[test]
     fn case_146_a_free_number_is_found_among_thousands_in_few_steps() {
         for taken in [0, 1, 2, 3, 999, 100_000] {

@@ -269,6 +269,8 @@ mod tests {
         assert_eq!(story.look(Look { came: true, ..FRESH.at(1) }), Verdict::Take);
     }
 
+    /// Has failed for a file that came whole and was not asked about, and for one that was asked
+    /// about as often as at first.
     #[test]
     fn case_109_what_came_whole_is_not_taken_while_somebody_has_it_open_for_writing() {
         for how in [Look { came: true, ..FRESH }, Look { links: 2, ..FRESH }] {

@@ -86,6 +86,7 @@ mod tests {
         Following { clock: clock(ran_ms), ..Following::new(clock(0)) }
     }
 
+    /// Has failed for a time that follows at once, and for one that goes back.
     #[test]
     fn case_114_the_trusted_time_follows_forwards_and_only_so_fast() {
         let kept = Some(BEGUN_MS);
@@ -99,6 +100,7 @@ mod tests {
         assert_eq!((fixed.trusted_ms(kept), fixed.now_ms(kept)), (7, 7));
     }
 
+    /// Has failed for a clock that is always believed.
     #[test]
     fn case_114_a_clock_far_behind_is_not_believed() {
         let now = |offset_ms| after(0, BEGUN_MS + offset_ms).now_ms(Some(BEGUN_MS)) - BEGUN_MS;
@@ -106,6 +108,7 @@ mod tests {
         assert_eq!(offsets.map(now), [0, 0, -3_600_000, -1, 0, YEARS_MS]);
     }
 
+    /// Has failed for each step taken alone.
     #[test]
     fn case_114_short_steps_are_added_up() {
         let kept = Some(BEGUN_MS);

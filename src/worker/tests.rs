@@ -363,6 +363,7 @@ fn the_rest_of_a_large_file_is_read_for_its_digest_and_the_next_one_comes_right(
     assert_eq!(done.counts.accepted, 30_001);
 }
 
+/// Has failed for a look at the writers at the scan only, of good files and of bad ones.
 #[test]
 fn case_109_a_file_that_somebody_opened_for_writing_since_the_scan_stays_in_line() {
     let mut world = World::new(usize::MAX, Failure::Io);
@@ -398,6 +399,7 @@ fn what_went_away_or_cannot_be_a_file_is_told_within_the_group() {
     assert!(is_gone(0) && is_done(1) && is_gone(2) && is_done(3), "{verdicts:?}");
 }
 
+/// Has failed for a line at each try.
 #[test]
 fn case_141_a_doubt_is_logged_once_and_then_once_a_minute() {
     let (mut said, start) = (None, Instant::now());

@@ -84,6 +84,7 @@ fn case_145_explaining_a_window_needs_no_memory_for_each_late_event() {
     assert!(text.contains("and 59980 more; --json has all"), "{text}");
 }
 
+/// Has failed for one transaction for all.
 #[test]
 fn case_150_many_held_events_are_settled_in_turns_with_one_answer() {
     const HELD: u64 = 21_000;

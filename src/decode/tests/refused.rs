@@ -396,6 +396,7 @@ fn blank_and_long_names() {
 }
 
 /// What is refused in the formats that people really drop, and what the hint must say.
+/// Has failed for each of the hints left out.
 #[test]
 fn case_134_hints_say_what_to_do_with_what_people_drop() {
     let event = |time: &str, value: &str| {
@@ -435,6 +436,8 @@ fn case_134_hints_say_what_to_do_with_what_people_drop() {
 }
 
 /// Behind the first fault up to 19 others are named, and all are counted.
+/// Has failed for the first fault alone, for all of them named, and for broken JSON taken for the
+/// end.
 #[test]
 fn case_134_up_to_twenty_faults_of_a_batch_are_named_with_the_count() {
     let bad = |n: usize| match n % 4 {

@@ -114,6 +114,7 @@ fn sighup_changes_what_can_be_changed() {
     assert_eq!(times(&world, "INFO  stopping"), 0, "{}", world.log());
 }
 
+/// Has failed for patterns that match nothing, and for a reload without a listing.
 #[test]
 fn case_135_marker_files_are_left_alone_where_the_configuration_names_them() {
     let world = World::with_store(1000, 0);

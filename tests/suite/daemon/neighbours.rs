@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -205,46 +204,6 @@ fn case_117_a_file_on_which_its_writer_holds_a_lease_waits_alone() {
     daemon.stop();
 }
 
-/// Tells a thread to stop, also when the test fails.
-struct Stop<'s>(&'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Has failed for an order by name alone: files that sort first and keep coming were taken, and no
-/// other.
-#[test]
-fn a_flood_that_sorts_first_does_not_hold_up_other_folders() {
-    let world = World::with_store(1000, 0);
-    let daemon = quick_with(&world, &[("daemon.log", "\"error\"")]);
-    let (staged, flooded) = (world.root().join("flood"), world.inbox().join("0flood"));
-    fs::create_dir(&flooded).unwrap();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let stop = Stop(&stop);
-        let is_over = stop.0;
-        // each new file sorts before all that wait
-        scope.spawn(move || {
-            for n in (0..200_000).rev() {
-                if is_over.load(Ordering::Relaxed) {
-                    break;
-                }
-                fs::write(&staged, one(&format!("f{n}"))).unwrap();
-                fs::rename(&staged, flooded.join(format!("{n:06}.json"))).unwrap();
-            }
-        });
-        world.eventually("a backlog", || world.names("inbox").len() > 300);
-        world.drop_in("z/1.json", one("honest"));
-        let done = world.spool().join("done/z/1.json");
-        world.eventually("it is taken all the same", || done.exists());
-        assert!(world.names("inbox").len() > 300, "there is no backlog any more");
-    });
-    daemon.stop();
-}
-
 /// Has failed for a hash of the whole file, which takes hours, and for a stop that called that the
 /// end of the file.
 #[test]
@@ -347,8 +306,7 @@ fn case_122_who_holds_a_lock_to_read_on_the_shared_memory_is_named_and_waited_fo
     daemon.stop();
 }
 
-/// Has failed for a folder of refused files that was never looked at, and for one that was looked
-/// at once an hour, however many files were refused.
+/// Has failed for a folder of refused files that was never looked at.
 #[test]
 fn case_123_the_oldest_refused_files_go_and_each_is_named_in_the_log() {
     let world = World::with_store(1000, 0);

@@ -12,6 +12,7 @@ use windowflow::spool::{Entry, Spool, ready};
 use super::{accepted, one, write_config};
 use crate::world::{World, skip};
 
+/// Has failed for a time of birth that is compared, in a move and in the note of what was in hand.
 #[test]
 fn case_125_files_in_the_lower_layer_of_an_overlay_are_taken_once() {
     let name = "daemon::overlay::in_the_lower_layer";

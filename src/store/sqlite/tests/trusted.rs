@@ -44,6 +44,7 @@ fn assert_not_misled<S: Store>(mut store: S, at: impl Fn(S, i64) -> S) {
     assert_eq!(store.settings(), settings);
 }
 
+/// Has failed for a time that follows at once or goes back, and for receipts stamped by the clock.
 #[test]
 fn case_114_no_store_is_misled_by_a_clock_that_is_wrong_for_a_while() {
     let settings = Settings::new(1000, 0).unwrap();
