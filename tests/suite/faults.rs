@@ -189,7 +189,9 @@ fn a_process_that_is_killed_in_the_middle_of_a_batch_leaves_nothing_behind() {
     let text = ndjson(&events);
     world.drop_in("large.ndjson", &text);
     let file = world.inbox().join("large.ndjson");
-    for percent in [2, 30, 60, 80] {
+    // not three times: on a busy machine the writer may stand at the same place each time, and after
+    // three deaths there the file is to blame
+    for percent in [10, 70] {
         let daemon = world.daemon();
         let far = text.len() as u64 * percent / 100;
         world.eventually("the daemon is in the middle of the file", || {
