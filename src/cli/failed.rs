@@ -124,7 +124,7 @@ fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
 
 /// The reason beside a failed file; null when there is none, or none that can be read.
 fn reason(spool: &Spool, failed: &Failed) -> Value {
-    let text = failed.reason.is_some().then(|| shelve::read_reason(spool, failed).ok()).flatten();
+    let text = failed.has_reason.then(|| shelve::read_reason(spool, failed).ok()).flatten();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(Value::Null)
 }
 
@@ -138,7 +138,7 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
         chosen = failed.iter().collect();
     } else {
         for given in &command.files {
-            match failed.iter().find(|failed| names(failed, given)) {
+            match failed.iter().find(|failed| names(&spool, failed, given)) {
                 Some(failed) => chosen.push(failed),
                 None => {
                     let given = shown(given.as_encoded_bytes());
@@ -154,7 +154,7 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
         let is_meant = || !command.all || reason(&spool, failed)["code"] == Code::Seconds.name();
         if command.accept_seconds
             && is_meant()
-            && let Err(error) = accept_seconds(&spool, &failed.path)
+            && let Err(error) = accept_seconds(&spool, &failed.path(&spool))
         {
             complain(&format!("failed/{entry} stays: its hash cannot be noted: {error}"));
             exit = Exit::Failed;
@@ -191,7 +191,7 @@ fn accept_seconds(spool: &Spool, path: &Path) -> std::io::Result<()> {
 }
 
 /// Whether that path, or that name as shown, means this file; its reason means it too.
-fn names(failed: &Failed, given: &OsStr) -> bool {
+fn names(spool: &Spool, failed: &Failed, given: &OsStr) -> bool {
     let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => false,
@@ -199,6 +199,6 @@ fn names(failed: &Failed, given: &OsStr) -> bool {
     let path = Path::new(given);
     given.to_str() == Some(&failed.entry.shown())
         || path == failed.entry.path_in(Path::new(""))
-        || same(path, &failed.path)
-        || failed.reason.as_deref().is_some_and(|reason| same(path, reason))
+        || same(path, &failed.path(spool))
+        || failed.reason_path(spool).is_some_and(|reason| same(path, &reason))
 }

@@ -42,7 +42,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         is_mute: peek.is_mute,
         state,
         known,
-        failed_files: shelve::list_failed(&Spool::at(&spool)).map_or(0, |files| files.len()),
+        failed_files: shelve::count_failed(&Spool::at(&spool)).unwrap_or(0),
         db: shown(db.as_os_str().as_encoded_bytes()),
         db_bytes: bytes(&db),
         wal_bytes: bytes(&with_suffix(&db, "-wal")),

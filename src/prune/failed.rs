@@ -36,7 +36,8 @@ pub(super) fn failed(
     }
     let at = |error| Error::File(spool.failed().to_owned(), error);
     let found = shelve::list_failed(spool).map_err(at)?;
-    let mut files: Vec<Old> = found.into_iter().filter_map(Old::look).collect();
+    let mut files: Vec<Old> =
+        found.into_iter().filter_map(|failed| Old::look(spool, failed)).collect();
     files.sort_by(|a, b| (a.changed, &a.failed.entry).cmp(&(b.changed, &b.failed.entry)));
     let mut bytes: u64 = files.iter().map(|file| file.disk_bytes).sum();
     let before_ms = asked.failed_days.map(|days| days_before(now_ms, days));
@@ -53,7 +54,7 @@ pub(super) fn failed(
         };
         let entry = &file.failed.entry;
         shelve::remove_failed(spool, &file.failed)
-            .map_err(|error| Error::File(file.failed.path.clone(), error))?;
+            .map_err(|error| Error::File(file.failed.path(spool), error))?;
         bytes = bytes.saturating_sub(file.disk_bytes);
         removed += 1;
         log::info!("retention: removed failed/{entry} with its reason, by {bound}");
@@ -66,9 +67,9 @@ pub(super) fn failed(
 
 impl Old {
     /// None when it went away.
-    fn look(failed: Failed) -> Option<Old> {
-        let seen = fs::symlink_metadata(&failed.path).ok()?;
-        let of_reason = failed.reason.as_deref().map_or(0, disk_bytes);
+    fn look(spool: &Spool, failed: Failed) -> Option<Old> {
+        let seen = fs::symlink_metadata(failed.path(spool)).ok()?;
+        let of_reason = failed.reason_path(spool).map_or(0, |path| disk_bytes(&path));
         let changed = (seen.ctime(), seen.ctime_nsec());
         Some(Old { changed, disk_bytes: seen.blocks() * 512 + of_reason, failed })
     }

@@ -1,23 +1,25 @@
 //! Moves between the folders: durable, never overwriting, and only of the very file that was read.
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use super::advice;
 use super::draft::Reason;
 use super::folder::{self, Facts, Kind};
 use super::name::shown_path;
 use super::ready::{Opened, is_not_that_folder};
-use super::{Entry, Spool, name, remove, scan};
-use crate::refusal::Code;
+use super::{Entry, Spool, name, remove};
+
+use failed::is_left_over;
 
 pub use super::durable::sync_folders;
+pub use failed::{Failed, count_failed, list_failed, read_reason, remove_failed};
+
+mod failed;
 
 /// What stands behind the name of a refused file in the name of its reason.
 pub const REASON_SUFFIX: &str = ".error.json";
@@ -117,106 +119,6 @@ pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveErro
     spool.touch(spool.failed(), entry.folder.as_deref());
     spool.touch(spool.inbox(), entry.folder.as_deref());
     Ok(Entry { folder: entry.folder.clone(), name }.path_in(spool.inbox()))
-}
-
-/// A refused file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// The folder of its source, and its name in failed.
-    pub entry: Entry,
-    /// Its path.
-    pub path: PathBuf,
-    /// The path of its reason, where there is one.
-    pub reason: Option<PathBuf>,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// When it was last written to.
-    pub modified: SystemTime,
-}
-
-/// The refused files, in order, with those of each source. Reasons whose file is gone are left out.
-///
-/// # Errors
-/// When failed or a folder in it cannot be listed.
-pub fn list_failed(spool: &Spool) -> io::Result<Vec<Failed>> {
-    let held = folder::open(spool.failed())?;
-    let mut failed = Vec::new();
-    for folder in list_failed_in(spool, &held, None, &mut failed)? {
-        let Some(source) = folder.to_str() else { continue };
-        match folder::open_sub(&held, &folder) {
-            Ok(sub) => drop(list_failed_in(spool, &sub, Some(source), &mut failed)?),
-            Err(error) if is_not_that_folder(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    failed.sort_unstable_by(|a, b| a.entry.cmp(&b.entry));
-    Ok(failed)
-}
-
-/// Removes a refused file, then its reason. What is not there any more is fine.
-///
-/// # Errors
-/// When the folder cannot be opened or written to.
-pub fn remove_failed(spool: &Spool, failed: &Failed) -> io::Result<()> {
-    let held = folder::open_source(spool.failed(), failed.entry.folder.as_deref())?;
-    remove(&held, &failed.entry.name)?;
-    if failed.reason.is_some() { remove(&held, &reason_name(&failed.entry.name)) } else { Ok(()) }
-}
-
-/// What stands in the reason of a refused file: JSON, where nobody else wrote it.
-///
-/// # Errors
-/// When it has none, or it is no regular file or cannot be read.
-pub fn read_reason(spool: &Spool, failed: &Failed) -> io::Result<Vec<u8>> {
-    let held = folder::open_source(spool.failed(), failed.entry.folder.as_deref())?;
-    let reason = folder::open_file(&held, &reason_name(&failed.entry.name))?;
-    if Facts::of(&reason)?.kind != Kind::File {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut text = Vec::new();
-    reason.take(REASON_MAX_BYTES).read_to_end(&mut text)?;
-    Ok(text)
-}
-
-/// Lists one folder of failed, and answers the folders in it.
-fn list_failed_in(
-    spool: &Spool,
-    held: &OwnedFd,
-    source: Option<&str>,
-    failed: &mut Vec<Failed>,
-) -> io::Result<Vec<OsString>> {
-    let mut files = Vec::new();
-    let mut folders = Vec::new();
-    for (name, _) in scan::list(held)? {
-        if name::is_hidden(name.as_bytes()) {
-            continue;
-        }
-        match Facts::at(held, &name) {
-            Ok(facts) if facts.kind == Kind::Folder => folders.push(name),
-            Ok(facts) => files.push((name, facts)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let names: HashSet<&OsStr> = files.iter().map(|(name, _)| name.as_os_str()).collect();
-    for (name, facts) in &files {
-        let reason = Some(reason_name(name)).filter(|reason| names.contains(reason.as_os_str()));
-        // the reason of another file, or one whose file is gone
-        let is_reason = stem(name).is_some_and(|stem| names.contains(stem));
-        if is_reason || (reason.is_none() && stem(name).is_some() && is_left_over(held, name)?) {
-            continue;
-        }
-        let entry = Entry::new(source, name);
-        let at = |name| Entry::new(source, name).path_in(spool.failed());
-        failed.push(Failed {
-            path: at(name.clone()),
-            entry,
-            reason: reason.map(at),
-            bytes: facts.bytes,
-            modified: facts.modified(),
-        });
-    }
-    Ok(folders)
 }
 
 /// Why a file was not moved.
@@ -455,21 +357,6 @@ fn is_pair_taken(held: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     Ok(folder::exists(held, name)?
         || (folder::exists(held, &reason)? && !is_left_over(held, &reason)?)
         || stem(name).map_or(Ok(false), |stem| folder::exists(held, stem))?)
-}
-
-/// Whether that file is a reason of ours whose file never followed it, or has left.
-fn is_left_over(held: &OwnedFd, reason: &OsStr) -> io::Result<bool> {
-    let is_data = folder::exists(held, &reason_name(reason))?
-        || stem(reason).map_or(Ok(true), |stem| folder::exists(held, stem))?;
-    if is_data || Facts::at(held, reason)?.kind != Kind::File {
-        return Ok(false);
-    }
-    // a producer may call its files like this too: never write over such a one
-    let mut text = Vec::new();
-    folder::open_file(held, reason)?.take(REASON_MAX_BYTES).read_to_end(&mut text)?;
-    let value: Option<serde_json::Value> = serde_json::from_slice(&text).ok();
-    let code = value.as_ref().and_then(|value| value.get("code")?.as_str());
-    Ok(code.and_then(Code::from_name).is_some())
 }
 
 /// Gives a reason its name: it is there whole, or not at all.

@@ -43,7 +43,7 @@ pub(super) fn check(
     for file in files {
         let what = format!("failed/{}", file.entry);
         let expected = "its reason beside it, in NAME.error.json";
-        if file.reason.is_none() {
+        if !file.has_reason {
             checkup.found(Code::FailedWithoutReason, what, expected, "none");
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) fn check(
             }
             Ok(reason) => wanted.add(what, reason),
             // put back, or another reason by now
-            Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
+            Err(_) if fs::symlink_metadata(file.path(spool)).is_err() => {}
             Err(error) => checkup.found(Code::FailedWithoutReason, what, expected, error),
         }
     }

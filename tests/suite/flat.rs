@@ -146,3 +146,26 @@ fn case_151_failed_files_are_listed_in_little_memory_and_cut_for_a_person() {
     assert_eq!(lines.len() as u64, FILES);
     assert_eq!(lines[7]["reason"]["message"], message);
 }
+
+/// Whoever watches the daemon asks for its status each minute.
+#[test]
+fn case_151_status_counts_failed_files_by_their_names_alone() {
+    const FILES: usize = 1000;
+    let world = World::with_store(1000, 0);
+    let failed = world.spool().join("failed");
+    std::fs::create_dir_all(&failed).unwrap();
+    for n in 0..FILES {
+        std::fs::write(failed.join(format!("{n:05}.json")), "").unwrap();
+        std::fs::write(failed.join(format!("{n:05}.json.error.json")), "{}").unwrap();
+    }
+    if !has_tool("strace", "the cost of status") {
+        return;
+    }
+    let trace = world.root().join("trace");
+    let path = trace.to_str().unwrap();
+    let strace = ["strace", "-f", "-qq", "-o", path, "-e", "trace=%file,%desc"];
+    let answer = world.run_under(&strace, &["status", "--json"]).json();
+    assert_eq!(answer["failed_files"], FILES);
+    let calls = std::fs::read_to_string(trace).unwrap().lines().count();
+    assert!(calls < FILES, "{calls} system calls");
+}

@@ -1,5 +1,6 @@
 //! Tests of the moves: nothing is overwritten, nothing is lost, and only what was read is moved.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -90,7 +91,7 @@ fn a_thousand_files_of_one_name_are_all_kept() {
     assert!(texts(spool.failed()).into_iter().eq(0..200));
     let failed = list_failed(&spool).unwrap();
     assert_eq!(failed.len(), 200);
-    assert!(failed.iter().all(|failed| failed.reason.is_some()));
+    assert!(failed.iter().all(|failed| failed.has_reason));
     assert_eq!(read(spool.done().join("a.999")), "999");
 }
 
@@ -137,6 +138,7 @@ fn sources_keep_their_folders_and_a_file_of_that_name_steps_aside() {
     assert_eq!(names(spool.failed()), ["gw", "gw.1", "gw.1.error.json"]);
     let failed: Vec<String> =
         list_failed(&spool).unwrap().iter().map(|failed| failed.entry.shown()).collect();
+    assert_eq!(count_failed(&spool).unwrap(), failed.len());
     assert_eq!(failed, ["gw/a", "gw.1"]);
 }
 
@@ -255,7 +257,8 @@ fn files_named_like_reasons_do_not_mix_with_them() {
 
     for spool in [&spool, &other, &third] {
         let failed = list_failed(spool).unwrap();
-        let mut texts: Vec<String> = failed.iter().map(|failed| read(&failed.path)).collect();
+        let mut texts: Vec<String> =
+            failed.iter().map(|failed| read(&failed.path(spool))).collect();
         texts.sort();
         assert_eq!(texts, ["data", "first"]);
     }
@@ -346,12 +349,15 @@ fn what_is_listed_says_where_and_how_much() {
         failed,
         [Failed {
             entry: Entry::new(Some("gw"), "a"),
-            reason: Some(spool.failed().join("gw/a.error.json")),
+            has_reason: true,
             bytes: 5,
             modified: fs::metadata(&path).unwrap().modified().unwrap(),
-            path,
         }]
     );
+    assert_eq!(failed[0].path(&spool), path);
+    let reason = spool.failed().join("gw/a.error.json");
+    assert_eq!(failed[0].reason_path(&spool), Some(reason));
+    assert_eq!(count_failed(&spool).unwrap(), 1);
 }
 
 #[test]
