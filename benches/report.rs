@@ -10,9 +10,9 @@ use windowflow::engine::window::WindowId;
 use windowflow::engine::{Counts, Expected};
 use windowflow::report::{self, Filter, Format};
 use windowflow::store::{
-    EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef,
-    PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow, Span,
-    Summary, WindowRow,
+    EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow, Error,
+    EventRef, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,
+    Span, Summary, WindowRow,
 };
 
 const WINDOWS: u64 = 1_000_000;
@@ -94,8 +94,8 @@ impl Snapshot for Windows {
         Ok(())
     }
 
-    fn versions(&self) -> Result<Vec<(String, Counts)>, Error> {
-        Ok(Vec::new())
+    fn versions(&self, _each: &mut EachVersion<'_>) -> Result<(), Error> {
+        Ok(())
     }
 
     fn accounts(&self, _: &mut EachAccount<'_>) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! `status`: whether the daemon runs and is well, how far behind it is, and what holds W back.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -64,7 +65,7 @@ const FAR_AHEAD_MS: i64 = 86_400_000;
 struct Known {
     summary: Summary,
     sources: Vec<SourceRow>,
-    versions: Vec<(String, Counts)>,
+    versions: First<(String, Counts)>,
 }
 
 /// All that is told.
@@ -84,11 +85,16 @@ struct Status {
 impl Known {
     fn of(db: &Path, options: Options) -> Result<Known, store::Error> {
         let snapshot = SqliteStore::snapshot(db, options)?;
-        Ok(Known {
-            summary: snapshot.summary()?,
-            sources: snapshot.sources()?,
-            versions: snapshot.versions()?,
-        })
+        let mut versions = First { listed: Vec::new(), more: 0 };
+        snapshot.versions(&mut |name, counts| {
+            if versions.listed.len() < MOST_NAMES {
+                versions.listed.push((name.to_owned(), counts));
+            } else {
+                versions.more += 1;
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(Known { summary: snapshot.summary()?, sources: snapshot.sources()?, versions })
     }
 
     /// The sources that hold W back: as long as they stand still, so does W.
@@ -133,8 +139,8 @@ impl Known {
         let held_back_by = First::of(self.held_back_by().into_iter().map(name));
         let idle = First::of(self.sources.iter().filter(|source| source.idle).map(name));
         let expired = First::of(self.sources.iter().filter(|row| is_all_expired(row)).map(name));
-        let versions =
-            First::of(self.versions.iter().map(|(name, counts)| (name.clone(), json!(counts))));
+        let versions = self.versions.listed.iter();
+        let versions = versions.map(|(name, counts)| (name.clone(), json!(counts)));
         let suspects =
             First::of(self.suspects().map(|(row, unit)| (row.source.clone(), json!(unit))));
         json!({
@@ -162,8 +168,8 @@ impl Known {
             "suspected_units_more": suspects.more,
             "all_expired_sources": expired.listed,
             "all_expired_sources_more": expired.more,
-            "producer_versions": members_of(versions.listed),
-            "producer_versions_more": versions.more,
+            "producer_versions": members_of(versions.collect()),
+            "producer_versions_more": self.versions.more,
         })
     }
 
@@ -235,11 +241,11 @@ impl Known {
             summary.late_waiting,
             summary.held
         )?;
-        for (version, counts) in self.versions.iter().take(MOST_NAMES) {
+        for (version, counts) in &self.versions.listed {
             let version = shown(version.as_bytes());
             writeln!(out, "version     {version}: {counts}")?;
         }
-        others(self.versions.len(), "version    ", "versions", out)
+        others(self.versions.listed.len() + self.versions.more, "version    ", "versions", out)
     }
 }
 

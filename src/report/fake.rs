@@ -162,8 +162,9 @@ impl Snapshot for Fake {
         Ok(self.sources.clone())
     }
 
-    fn versions(&self) -> Result<Vec<(String, Counts)>, store::Error> {
-        Ok(self.versions.clone())
+    fn versions(&self, each: &mut store::EachVersion<'_>) -> Result<(), store::Error> {
+        let _ = self.versions.iter().try_for_each(|(name, counts)| each(name, *counts));
+        Ok(())
     }
 
     /// Each source has sent of one key only, but for one event of each outcome.

@@ -98,9 +98,9 @@ pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
     }
     list.end()?;
     let mut list = List::begin(",\n\"producer_versions\":[", out)?;
-    for (producer_version, counts) in view.snapshot.versions()? {
-        list.push(&Version { producer_version: &producer_version, counts })?;
-    }
+    view.each_version(&mut |producer_version, counts| {
+        list.push(&Version { producer_version, counts })
+    })?;
     list.end()?;
     Ok(out.write_all(b"}\n")?)
 }

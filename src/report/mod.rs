@@ -22,7 +22,7 @@ pub use shown::{MOST_NAMES, grouped, shown, shown_apart, some_names, utc, visibl
 
 use crate::engine::totals::Totals;
 use crate::engine::window;
-use crate::engine::{Expected, LIKE_SECONDS};
+use crate::engine::{Counts, Expected, LIKE_SECONDS};
 use crate::store::{self, HeldRow, LateRow, Snapshot, SourceRow, Span, Summary};
 
 /// How much is gathered before it is written out.
@@ -305,6 +305,19 @@ impl<'s> View<'s> {
         let mut outcome = Ok(());
         self.snapshot.held(&mut |row| {
             outcome = each(row);
+            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(outcome?)
+    }
+
+    /// Calls `each` with what every producer version sent, until it fails.
+    fn each_version(
+        &self,
+        each: &mut dyn FnMut(&str, Counts) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        self.snapshot.versions(&mut |name, counts| {
+            outcome = each(name, counts);
             if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(outcome?)

@@ -405,8 +405,8 @@ impl Snapshot for Endless {
         Fake::example().sources()
     }
 
-    fn versions(&self) -> Result<Vec<(String, Counts)>, store::Error> {
-        Ok(Vec::new())
+    fn versions(&self, _each: &mut store::EachVersion<'_>) -> Result<(), store::Error> {
+        Ok(())
     }
 
     fn accounts(&self, _each: &mut store::EachAccount<'_>) -> Result<(), store::Error> {

@@ -166,14 +166,22 @@ fn source_cells(standing: &Standing, name: &str) -> [String; 8] {
     ]
 }
 
-/// What each producer version sent, where producers say theirs.
+/// What each producer version sent, where producers say theirs. There can be a million of them, so
+/// none is kept: they are read once for the widths and once for the lines.
 fn version_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
-    let versions = view.snapshot.versions()?;
-    if versions.is_empty() {
+    let mut columns = count_columns("producer_version");
+    let mut is_empty = true;
+    view.each_version(&mut |version, counts| {
+        is_empty = false;
+        widen(&mut columns, &counted(version, counts));
+        Ok(())
+    })?;
+    if is_empty {
         return Ok(());
     }
-    let rows = versions.iter().map(|(version, counts)| counted(version, *counts)).collect();
-    count_table("What each producer version sent", "producer_version", rows, out)
+    writeln!(out, "\nWhat each producer version sent")?;
+    titles(&columns, out)?;
+    view.each_version(&mut |version, counts| line(&columns, &counted(version, counts), out))
 }
 
 fn count_table(
@@ -186,15 +194,19 @@ fn count_table(
         return Ok(());
     }
     writeln!(out, "\n{caption}")?;
-    let outcomes = ["accepted", "late", "duplicate", "future", "expired"].map(Column::right);
-    let [accepted, late, duplicate, future, expired] = outcomes;
-    let mut columns = [accepted, late, duplicate, future, expired, Column::left(name)];
+    let mut columns = count_columns(name);
     rows.iter().for_each(|row| widen(&mut columns, row));
     titles(&columns, out)?;
     for row in &rows {
         line(&columns, row, out)?;
     }
     Ok(())
+}
+
+fn count_columns(name: &'static str) -> [Column; 6] {
+    let outcomes = ["accepted", "late", "duplicate", "future", "expired"].map(Column::right);
+    let [accepted, late, duplicate, future, expired] = outcomes;
+    [accepted, late, duplicate, future, expired, Column::left(name)]
 }
 
 fn counted(name: &str, counts: Counts) -> [String; 6] {

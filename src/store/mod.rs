@@ -27,9 +27,9 @@ use crate::refusal::{Code, Other};
 pub use act::Act;
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
-    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, HeldRow,
-    LateFacts, LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow,
-    Snapshot, SourceRow, Span, Summary, WindowRow,
+    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow,
+    HeldRow, LateFacts, LateRow, MoveRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow,
+    SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 pub use trusted::is_behind;
 

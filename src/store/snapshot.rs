@@ -23,11 +23,12 @@ pub trait Snapshot {
     /// By kind.
     fn sources(&self) -> Result<Vec<SourceRow>, Error>;
 
-    /// What each producer version sent, by name.
+    /// What each producer version sent, by name, until told to stop: nothing bounds how many
+    /// there are.
     ///
     /// # Errors
     /// By kind.
-    fn versions(&self) -> Result<Vec<(String, Counts)>, Error>;
+    fn versions(&self, each: &mut EachVersion<'_>) -> Result<(), Error>;
 
     /// What each source sent of each key, by (source, key), until told to stop: with what is not
     /// told apart by key it adds up to the counts of the source.
@@ -157,6 +158,9 @@ pub trait Snapshot {
     /// By kind.
     fn presence(&self, source: &str) -> Result<Vec<PresenceRow>, Error>;
 }
+
+/// What is called with each producer version of a stream; the name lives only for the call.
+pub type EachVersion<'e> = dyn FnMut(&str, Counts) -> ControlFlow<()> + 'e;
 
 /// What is called with each account of a stream; the row lives only for the call.
 pub type EachAccount<'e> = dyn FnMut(&AccountRow<'_>) -> ControlFlow<()> + 'e;

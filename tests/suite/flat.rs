@@ -169,3 +169,34 @@ fn case_151_status_counts_failed_files_by_their_names_alone() {
     let calls = std::fs::read_to_string(trace).unwrap().lines().count();
     assert!(calls < FILES, "{calls} system calls");
 }
+
+/// Each event may name another version; nothing bounds how many there are.
+#[test]
+fn case_151_producer_versions_are_told_in_little_memory() {
+    const VERSIONS: u64 = 20_000;
+    let world = World::with_store(86_400_000, 0);
+    let mut text = String::new();
+    for n in 0..VERSIONS {
+        let at = 1_767_225_600_000 + n;
+        let version = format!("{n:05}-{}", "v".repeat(500));
+        writeln!(
+            text,
+            r#"{{"id":"{n}","key":"k","timestamp_ms":{at},"value":1,"producer_version":"{version}"}}"#
+        )
+        .unwrap();
+    }
+    world.drop_in("0.ndjson", text);
+    world.drain().ok();
+    if !has_tool("prlimit", "the memory of a command") {
+        return;
+    }
+    // the names alone are 10 MB
+    let limit = format!("--data={}", 12 << 20);
+    let run = |args: &[&str]| world.run_under(&["prlimit", &limit], args);
+    let status = run(&["status", "--json"]).json();
+    assert_eq!(status["producer_versions_more"], VERSIONS - 20);
+    let sources = run(&["sources", "--json"]).ok().json();
+    assert_eq!(sources["producer_versions"].as_array().unwrap().len() as u64, VERSIONS);
+    let report = run(&["report", "--format", "text"]).ok().out;
+    assert_eq!(report.matches("-vvv").count() as u64, VERSIONS);
+}

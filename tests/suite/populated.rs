@@ -271,7 +271,12 @@ pub fn visible(db: &Path, spool: &Path) -> Result<Vec<String>, Error> {
         notes.iter_mut().for_each(|note| note.at_ms = 0);
         seen.push(format!("{source:?} {notes:?}"));
     }
-    seen.push(format!("{:?}", snapshot.versions()?));
+    let mut versions = Vec::new();
+    snapshot.versions(&mut |name, counts| {
+        versions.push((name.to_owned(), counts));
+        go_on
+    })?;
+    seen.push(format!("{versions:?}"));
     let mut windows = Vec::new();
     snapshot.windows(Span::default(), &mut |row| {
         windows.push((row.start_ms, row.key.to_owned(), format!("{row:?}")));

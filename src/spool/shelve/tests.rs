@@ -257,8 +257,7 @@ fn files_named_like_reasons_do_not_mix_with_them() {
 
     for spool in [&spool, &other, &third] {
         let failed = list_failed(spool).unwrap();
-        let mut texts: Vec<String> =
-            failed.iter().map(|failed| read(&failed.path(spool))).collect();
+        let mut texts: Vec<String> = failed.iter().map(|failed| read(failed.path(spool))).collect();
         texts.sort();
         assert_eq!(texts, ["data", "first"]);
     }

@@ -233,7 +233,7 @@ impl Dump {
             accounts: accounts(snapshot, usize::MAX),
             presence: presence.collect(),
             sources,
-            versions: snapshot.versions().unwrap(),
+            versions: versions(snapshot),
             windows: windows(snapshot, Span::default(), usize::MAX),
             revisions: revisions(snapshot),
             moves: moves(snapshot, 0, usize::MAX),
@@ -371,4 +371,14 @@ pub(crate) fn refused() -> Refused {
         code: Code::BadJson,
         message: "no".to_owned(),
     }
+}
+
+fn versions(snapshot: &dyn Snapshot) -> Vec<(String, Counts)> {
+    let mut all = Vec::new();
+    let keep = &mut |name: &str, counts| {
+        all.push((name.to_owned(), counts));
+        ControlFlow::Continue(())
+    };
+    snapshot.versions(keep).unwrap();
+    all
 }

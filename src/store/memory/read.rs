@@ -2,12 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use crate::engine::Counts;
 use crate::engine::window::{self, WindowId};
 use crate::store::{
-    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error,
-    EventRef, HeldRow, LateRow, PresenceRow, Receipt, ReceiptRow, RememberedRow, RevisionRow,
-    SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
+    AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow,
+    Error, EventRef, HeldRow, LateRow, PresenceRow, Receipt, ReceiptRow, RememberedRow,
+    RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 
 use super::State;
@@ -56,8 +55,10 @@ impl Snapshot for MemorySnapshot {
         Ok(self.state.sources.values().cloned().collect())
     }
 
-    fn versions(&self) -> Result<Vec<(String, Counts)>, Error> {
-        Ok(self.state.versions.iter().map(|(name, counts)| (name.clone(), *counts)).collect())
+    fn versions(&self, each: &mut EachVersion<'_>) -> Result<(), Error> {
+        let mut all = self.state.versions.iter();
+        let _ = all.try_for_each(|(name, counts)| each(name, *counts));
+        Ok(())
     }
 
     fn accounts(&self, each: &mut EachAccount<'_>) -> Result<(), Error> {

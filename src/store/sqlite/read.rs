@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
-use crate::engine::Counts;
 use crate::engine::settings::Settings;
 use crate::engine::window::{self, WindowId};
 use crate::event::{Event, HashKey};
 use crate::store::{
-    EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachWindow, Error, EventRef, HeldRow,
-    LateFacts, LateRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot,
-    SourceRow, Span, Summary, WindowRow,
+    EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow, Error,
+    EventRef, HeldRow, LateFacts, LateRow, PresenceRow, ReceiptRow, RememberedRow, RevisionRow,
+    SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 
 use super::Options;
@@ -168,14 +167,18 @@ impl Snapshot for SqliteSnapshot {
         })
     }
 
-    fn versions(&self) -> Result<Vec<(String, Counts)>, Error> {
+    fn versions(&self, each: &mut EachVersion<'_>) -> Result<(), Error> {
         self.read("producer versions", |connection| {
             let sql = "SELECT name, accepted, late, duplicate, future, expired FROM versions \
                        ORDER BY name";
-            connection
-                .prepare_cached(sql)?
-                .query_map([], |row| Ok((row.get(0)?, counts(row, 1)?)))?
-                .collect()
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if each(row.get_ref(0)?.as_str()?, counts(row, 1)?).is_break() {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 
