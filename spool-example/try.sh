@@ -6,8 +6,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 spool=$(mktemp -d "${TMPDIR:-/tmp}/windowflow-example.XXXXXX")
 cp -R "$here/inbox" "$spool/inbox"
 echo "building; this takes some minutes the first time" >&2
-cargo build --release --manifest-path "$here/../Cargo.toml"
-windowflow=${CARGO_TARGET_DIR:-$here/../target}/release/windowflow
+cargo build --manifest-path "$here/../Cargo.toml"
+windowflow=${CARGO_TARGET_DIR:-$here/../target}/debug/windowflow
 
 # 65 says that files were refused: here, two are meant to be
 "$windowflow" run --once --spool "$spool" --config "$here/windowflow.toml" || [ $? -eq 65 ]
