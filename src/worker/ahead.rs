@@ -7,7 +7,7 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::panic;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ impl Part {
 struct Wanted {
     no_events: AtomicUsize,
     nothing: AtomicUsize,
+    // no file that is not begun
+    no_other: AtomicBool,
     // how many blocks the thread has read or unpacked
     blocks: AtomicUsize,
 }
@@ -158,6 +160,12 @@ impl<'w> Ahead<'w> {
     /// How many files were taken.
     pub fn taken(&self) -> usize {
         self.seen - usize::from(self.next.is_some())
+    }
+
+    /// Has no other file begun: those that are read already still come, so that nothing is read for
+    /// nothing.
+    pub fn begin_no_other(&self) {
+        self.wanted.no_other.store(true, Ordering::Relaxed);
     }
 
     /// The next file; none when there is no other, or none came by then.
@@ -346,6 +354,9 @@ impl<T> From<SendError<T>> for Gone {
 impl Reader {
     fn read(mut self, entries: &[Entry]) -> Result<(), Gone> {
         for (number, entry) in entries.iter().enumerate() {
+            if self.wanted.no_other.load(Ordering::Relaxed) {
+                break;
+            }
             match ready::open_entry(&self.inbox, entry) {
                 Ok(opened) => {
                     self.trying.take(Hand::Reader, entry, &opened);

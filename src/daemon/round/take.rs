@@ -185,8 +185,11 @@ impl Round {
             let verdicts = self.worker.take_group(&mut ahead, &mut hand);
             let is_over = verdicts.is_empty();
             left += self.judge(verdicts)?;
-            if is_over || self.rested || self.obey() || self.is_stale() {
+            if is_over || self.rested || self.obey() {
                 return Ok((ahead.taken(), left));
+            }
+            if self.is_stale() {
+                ahead.begin_no_other();
             }
         }
     }
