@@ -6,7 +6,7 @@ use criterion::{Criterion, Throughput};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use windowflow::decode::{Decoder, Limits};
-use windowflow::event::Chunk;
+use windowflow::model::event::Chunk;
 
 use crate::workload;
 

@@ -3,7 +3,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput};
 use windowflow::engine::settings::Settings;
 use windowflow::engine::{Fact, Judge, Known, Progress, Seen};
-use windowflow::event::Chunk;
+use windowflow::model::event::Chunk;
 
 use crate::workload;
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
-use windowflow::event::{Chunk, HashKey};
+use windowflow::model::event::{Chunk, HashKey};
 
 use crate::workload;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use criterion::{Criterion, Throughput};
 use windowflow::engine::settings::Settings;
 use windowflow::engine::{Counts, Fact, Judge};
-use windowflow::event::{Chunk, HashKey};
+use windowflow::model::event::{Chunk, HashKey};
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{Begun, Delivery, Receipt, Store};
 

@@ -8,7 +8,7 @@ use windowflow::engine::settings::Settings;
 use windowflow::engine::totals::Totals;
 use windowflow::engine::window::WindowId;
 use windowflow::engine::{Counts, Expected};
-use windowflow::report::{self, Filter, Format};
+use windowflow::query::report::{self, Filter, Format};
 use windowflow::store::{
     EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow, Error,
     EventRef, PresenceRow, ReceiptRow, RememberedRow, RevisionRow, SettledRow, Snapshot, SourceRow,

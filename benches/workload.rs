@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use windowflow::event::{Chunk, Event, Place};
+use windowflow::model::event::{Chunk, Event, Place};
 
 /// One event that owns its text.
 pub(crate) struct Made {

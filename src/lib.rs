@@ -2,11 +2,8 @@
 //!
 //! The modules stand in reading order, and each imports only from those above it.
 
-pub mod clock;
-pub mod event;
-pub mod owner;
-pub mod refusal;
-pub mod room;
+pub mod model;
+pub mod os;
 
 pub mod decode;
 pub mod engine;
@@ -16,21 +13,12 @@ pub mod store;
 pub mod exit;
 pub mod spool;
 
-pub mod act;
-pub mod archive;
 pub mod config;
-pub mod ingest;
-pub mod report;
+pub mod pipeline;
 
-pub mod explain;
-pub mod lateness;
-pub mod prune;
-pub mod verify;
+pub mod query;
 
-pub mod worker;
-
-pub mod signals;
-pub mod systemd;
+pub mod maintenance;
 
 pub mod daemon;
 

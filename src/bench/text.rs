@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Dimensional, Growth, Outcome, Rates};
-use crate::report::grouped;
+use crate::query::report::grouped;
 
 /// Writes all of it.
 ///

@@ -7,9 +7,9 @@ use serde_json::json;
 use super::args::{Advance, Where};
 use super::report::snapshot;
 use super::{Exit, Failure, asked_by, complain, results};
-use crate::act::{self, Asked, Implausible, Reached};
-use crate::clock::Clock;
-use crate::report;
+use crate::model::clock::Clock;
+use crate::pipeline::admin_batch::{self, Asked, Implausible, Reached};
+use crate::query::report;
 use crate::store::{Snapshot, Store, Summary};
 
 pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
@@ -18,12 +18,12 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
         let summary = snapshot(at)?.summary()?;
         let Summary { watermark_ms, max_timestamp_ms: newest_ms, settings, .. } = summary;
         let reached = Reached { watermark_ms, newest_ms };
-        act::refuse_implausible(command.to_ms, store.now_ms(), reached, &settings)
+        admin_batch::refuse_implausible(command.to_ms, store.now_ms(), reached, &settings)
             .map_err(implausible)?;
     }
     let by = asked_by();
     let asked = Asked { by: &by, reason: command.reason.as_deref() };
-    let done = act::advance(&mut store, command.to_ms, asked)?;
+    let done = admin_batch::advance(&mut store, command.to_ms, asked)?;
     let mut out = results();
     let (to_ms, closed) = (done.watermark_ms, done.windows_closed);
     if at.json {

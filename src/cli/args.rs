@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::event::MAX_TIMESTAMP_MS;
+use crate::model::event::MAX_TIMESTAMP_MS;
 use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -248,7 +248,7 @@ pub(crate) struct Ingest {
 }
 
 fn source(given: &str) -> Result<String, String> {
-    crate::event::check_name(given).map(|()| given.to_owned()).map_err(str::to_owned)
+    crate::model::event::check_name(given).map(|()| given.to_owned()).map_err(str::to_owned)
 }
 
 #[derive(Debug, ClapArgs)]

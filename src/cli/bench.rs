@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::args::{Bench, Where};
 use super::{Exit, Failure, results};
 use crate::bench::{self, Error, Ids, Plan};
-use crate::signals::{self, Asked};
+use crate::daemon::signals::{self, Asked};
 use crate::spool::name::shown_path;
 
 pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {

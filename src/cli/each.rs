@@ -10,7 +10,7 @@ use super::Failure;
 use super::ingest::no_copy;
 use crate::engine::settings::{LateRule, Settings};
 use crate::engine::{Judged, Move, Outcome, window};
-use crate::event::{Chunk, Event};
+use crate::model::event::{Chunk, Event};
 use crate::spool::name::shown;
 
 /// How many moves of the watermark are remembered, to say which event made another late.

@@ -8,10 +8,12 @@ use serde_json::json;
 use super::args::{Explain, Where};
 use super::report::snapshot;
 use super::{Exit, Failure, complain, results};
-use crate::clock::Clock;
 use crate::engine::window;
-use crate::explain::{Cause, Correction, Explainer, Fate, IdAnswer, LateOne, Made, WindowAnswer};
-use crate::report::{grouped, utc};
+use crate::model::clock::Clock;
+use crate::query::explain::{
+    Cause, Correction, Explainer, Fate, IdAnswer, LateOne, Made, WindowAnswer,
+};
+use crate::query::report::{grouped, utc};
 use crate::spool::name::shown;
 
 /// How many lines of a kind are printed for a person; JSON has all.

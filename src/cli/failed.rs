@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use super::args::{Retry, Where};
 use super::{Exit, Failure, complain, owner, results};
 use crate::daemon::state::State;
-use crate::refusal::Code;
-use crate::report;
+use crate::model::refusal::Code;
+use crate::query::report;
+use crate::spool::moves::{self, Failed};
 use crate::spool::name::{shown, shown_path};
-use crate::spool::shelve::{self, Failed};
-use crate::spool::{Spool, accepted, lock};
+use crate::spool::{Spool, accepted_seconds, lock};
 
 /// How many files of one code are shown to a person.
 const MOST_FILES: usize = 20;
@@ -116,7 +116,7 @@ fn existing(at: &Where) -> Result<Spool, Failure> {
 }
 
 fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
-    shelve::list_failed(spool).map_err(|error| {
+    moves::list_failed(spool).map_err(|error| {
         let text = format!("cannot list {}: {error}", shown_path(spool.failed()));
         Failure::new(Exit::Failed, text)
     })
@@ -124,7 +124,7 @@ fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
 
 /// The reason beside a failed file; null when there is none, or none that can be read.
 fn reason(spool: &Spool, failed: &Failed) -> Value {
-    let text = failed.has_reason.then(|| shelve::read_reason(spool, failed).ok()).flatten();
+    let text = failed.has_reason.then(|| moves::read_reason(spool, failed).ok()).flatten();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(Value::Null)
 }
 
@@ -160,7 +160,7 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
             exit = Exit::Failed;
             continue;
         }
-        match shelve::back_to_inbox(&spool, entry) {
+        match moves::back_to_inbox(&spool, entry) {
             Ok(to) => {
                 let to = shown(to.as_os_str().as_encoded_bytes());
                 if at.json {
@@ -175,7 +175,7 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
             }
         }
     }
-    if let Err(error) = shelve::sync_folders(&spool) {
+    if let Err(error) = moves::sync_folders(&spool) {
         complain(&format!("the folders cannot be synced: {error}"));
         exit = Exit::Failed;
     }
@@ -187,7 +187,7 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
 fn accept_seconds(spool: &Spool, path: &Path) -> std::io::Result<()> {
     let mut hash = Sha256::new();
     std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
-    accepted::accept(spool, &format!("{:x}", hash.finalize()))
+    accepted_seconds::accept(spool, &format!("{:x}", hash.finalize()))
 }
 
 /// Whether that path, or that name as shown, means this file; its reason means it too.

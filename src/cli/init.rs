@@ -7,7 +7,7 @@ use serde_json::json;
 use super::args::{Init, Where};
 use super::{Exit, Failure, complain, owner, results};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
-use crate::report;
+use crate::query::report;
 use crate::spool::name::shown_path;
 use crate::store::Store;
 use crate::store::sqlite::{Created, SqliteStore};

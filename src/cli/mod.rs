@@ -28,13 +28,13 @@ use clap::error::{ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::act;
-use crate::archive::Archive;
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
+use crate::daemon::signals;
 use crate::daemon::state::State;
 use crate::exit::Exit;
-use crate::report::{visible, visible_lines};
-use crate::signals;
+use crate::pipeline::admin_batch;
+use crate::query::done_files::Archive;
+use crate::query::report::{visible, visible_lines};
 use crate::spool::{Spool, advice, lock, name, rights};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Delivery};
@@ -315,10 +315,10 @@ fn asked_by() -> String {
     named.map_or_else(|| format!("uid {uid}"), |user| format!("{user} (uid {uid})"))
 }
 
-impl From<act::Error> for Failure {
-    fn from(error: act::Error) -> Failure {
+impl From<admin_batch::Error> for Failure {
+    fn from(error: admin_batch::Error) -> Failure {
         match error {
-            act::Error::Store(store::Error::Overflow(windows)) => {
+            admin_batch::Error::Store(store::Error::Overflow(windows)) => {
                 let named = windows.iter().take(3).map(|window| {
                     format!("the window of key {:?} from {}", window.key, window.start_ms)
                 });
@@ -329,13 +329,13 @@ impl From<act::Error> for Failure {
                 );
                 Failure::new(Exit::Refused, text)
             }
-            act::Error::Store(error) => Failure::from(error),
-            act::Error::Behind { watermark_ms, asked_ms } => Failure::new(
+            admin_batch::Error::Store(error) => Failure::from(error),
+            admin_batch::Error::Behind { watermark_ms, asked_ms } => Failure::new(
                 Exit::Usage,
                 format!(
                     "the watermark is at {watermark_ms} ({}) and never moves back: {asked_ms} is \
                      behind it",
-                    crate::report::utc(watermark_ms)
+                    crate::query::report::utc(watermark_ms)
                 ),
             ),
         }

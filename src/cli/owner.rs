@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::args::Where;
 use super::verify::word;
 use super::{Exit, Failure};
-use crate::owner::{Me, Owner, user_for_sudo};
+use crate::os::owner::{Me, Owner, user_for_sudo};
 use crate::spool::name::{shown, shown_path};
 
 /// Refuses a command that writes when another user owns the spool or the store. A spool that

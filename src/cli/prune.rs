@@ -10,10 +10,10 @@ use super::args::{Prune, Where};
 use super::report::snapshot;
 use super::settle::pause;
 use super::{Exit, Failure, complain, results};
-use crate::clock::Clock;
 use crate::config;
-use crate::prune::{self, Removed};
-use crate::report;
+use crate::maintenance::retention::{self, Removed};
+use crate::model::clock::Clock;
+use crate::query::report;
 use crate::spool::Spool;
 use crate::store::{Snapshot, Store, is_behind};
 
@@ -40,7 +40,7 @@ pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
         ..config::Retention::default()
     };
     let removed = match of_files != config::Retention::default() {
-        true => prune::files(&state, &Spool::at(&at.spool()?), &retention, now_ms, &mut go_on)?,
+        true => retention::files(&state, &Spool::at(&at.spool()?), &retention, now_ms, &mut go_on)?,
         false => Removed::default(),
     };
     drop(state);
@@ -51,7 +51,8 @@ pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
         ControlFlow::Continue(())
     };
     let watermark_ms = summary.watermark_ms;
-    let pruned = prune::rows(&mut store, &retention, true, watermark_ms, now_ms, &mut with_pauses)?;
+    let pruned =
+        retention::rows(&mut store, &retention, true, watermark_ms, now_ms, &mut with_pauses)?;
     let rows = [
         ("ids", pruned.ids),
         ("windows", pruned.windows),
@@ -87,10 +88,10 @@ pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
             removed.unknown
         ));
     }
-    if let Some(why) = prune::cannot_act(&summary.settings, &retention) {
+    if let Some(why) = retention::cannot_act(&summary.settings, &retention) {
         complain(&format!("note: {why}"));
     }
-    if !prune::is_any(&summary.settings, &retention) {
+    if !retention::is_any(&summary.settings, &retention) {
         complain(
             "note: the store has no dedup_horizon_ms, and no [retention] was read: nothing is \
              ever old; name a configuration with --config FILE",
@@ -114,11 +115,11 @@ fn note_distance(trusted_ms: i64, now_ms: i64) {
     }
 }
 
-impl From<prune::Error> for Failure {
-    fn from(error: prune::Error) -> Failure {
+impl From<retention::Error> for Failure {
+    fn from(error: retention::Error) -> Failure {
         match error {
-            prune::Error::Store(error) => Failure::from(error),
-            error @ prune::Error::File(..) => Failure::new(Exit::Failed, error.to_string()),
+            retention::Error::Store(error) => Failure::from(error),
+            error @ retention::Error::File(..) => Failure::new(Exit::Failed, error.to_string()),
         }
     }
 }

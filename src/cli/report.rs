@@ -4,11 +4,11 @@ use std::io::Write;
 
 use super::args::{Filters, Late, Report, Sources, Where};
 use super::{Exit, Failure, asked_by, results};
-use crate::act::{self, Asked};
-use crate::clock::Clock;
 use crate::daemon::state::State as DaemonState;
 use crate::engine::{Known, Presence};
-use crate::report::{self, Error, Filter, Format, State};
+use crate::model::clock::Clock;
+use crate::pipeline::admin_batch::{self, Asked};
+use crate::query::report::{self, Error, Filter, Format, State};
 use crate::spool::lock;
 use crate::spool::name::shown_path;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
@@ -53,7 +53,7 @@ pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
         let asked = Asked { by: &by, reason: command.reason.as_deref() };
         for (names, presence) in acts.into_iter().filter(|(names, _)| !names.is_empty()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            act::change_presence(&mut store, &names, presence, asked)?;
+            admin_batch::change_presence(&mut store, &names, presence, asked)?;
         }
     }
     let mut out = results();

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::args::{Run, Where};
 use super::{Exit, Failure, options, owner, results, store_of};
 use crate::config::WORK_FOLDERS;
+use crate::daemon::signals;
 use crate::daemon::{self, Job, Tally};
-use crate::report::visible_lines;
-use crate::signals;
+use crate::query::report::visible_lines;
 use crate::spool::advice;
 use crate::spool::name::shown_path;
 

@@ -11,12 +11,12 @@ use serde_json::json;
 use super::args::{Late, Settle, Where};
 use super::report::{filter, snapshot};
 use super::{Exit, Failure, asked_by, complain, results};
-use crate::act::{self, Asked, Done, Halted, Settling};
-use crate::clock::Clock;
 use crate::engine::settings::LatePolicy;
 use crate::engine::window;
-use crate::event::Event;
-use crate::report::{self, Filter};
+use crate::model::clock::Clock;
+use crate::model::event::Event;
+use crate::pipeline::admin_batch::{self, Asked, Done, Halted, Settling};
+use crate::query::report::{self, Filter};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Snapshot, Store};
 
@@ -78,10 +78,10 @@ fn in_turns(
     store: &mut dyn Store,
     what: Settling,
     verb: &str,
-    wanted: &mut act::Wanted<'_>,
+    wanted: &mut admin_batch::Wanted<'_>,
     asked: Asked<'_>,
 ) -> Result<Done, Failure> {
-    act::settle_in_turns(store, what, wanted, asked, &mut pause).map_err(|halted| {
+    admin_batch::settle_in_turns(store, what, wanted, asked, &mut pause).map_err(|halted| {
         let Halted { done, error } = *halted;
         if let Some(done) = done.filter(|done| done.concerned > 0) {
             complain(&format!(

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::args::Where;
 use super::{Exit, Failure, results};
-use crate::clock::Clock;
 use crate::daemon::state::State;
 use crate::engine::Counts;
-use crate::report::{
+use crate::model::clock::Clock;
+use crate::query::report::{
     self, Holding, MOST_NAMES, awaited_as, is_all_expired, is_awaited, suspected_unit,
 };
 use crate::spool::name::{shown, shown_path};
-use crate::spool::{Spool, lock, shelve};
+use crate::spool::{Spool, lock, moves};
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{self, Snapshot, SourceRow, Summary, is_behind};
 
@@ -43,7 +43,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         is_mute: peek.is_mute,
         state,
         known,
-        failed_files: shelve::count_failed(&Spool::at(&spool)).unwrap_or(0),
+        failed_files: moves::count_failed(&Spool::at(&spool)).unwrap_or(0),
         db: shown(db.as_os_str().as_encoded_bytes()),
         db_bytes: bytes(&db),
         wal_bytes: bytes(&with_suffix(&db, "-wal")),

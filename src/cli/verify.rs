@@ -7,12 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Verify as Arguments, Where};
 use super::{Exit, Failure, owner, results, store_in};
-use crate::report::{grouped, utc};
+use crate::maintenance::repair::{Repair, repair};
+use crate::query::report::{grouped, utc};
+use crate::query::verify::{Verified, Verify};
 use crate::spool::Spool;
 use crate::spool::lock::{Lock, LockError};
 use crate::spool::name::shown;
-use crate::store::checkup::Finding;
-use crate::verify::{self, Repair, Verified, Verify};
+use crate::store::audit::Finding;
 
 pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
     let (db, options) = (at.db()?, at.options()?);
@@ -55,7 +56,7 @@ fn mend(verify: &Verify<'_>, spool: &Spool) -> Result<(Option<Repair>, Verified)
         LockError::Io { .. } => Failure::new(Exit::Failed, error.to_string()),
     })?;
     let found = verify.run()?;
-    let (repaired, verified) = verify::repair(verify, spool, found)?;
+    let (repaired, verified) = repair(verify, spool, found)?;
     Ok((Some(repaired), verified))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::Problem;
-use crate::event::check_name;
+use crate::model::event::check_name;
 
 /// How alike two keys are, from 0 to 1, when one can be a slip for the other.
 const LEAST_LIKENESS: f64 = 0.75;

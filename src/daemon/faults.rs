@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::state::Fault;
-use crate::clock::Clock;
+use crate::model::clock::Clock;
 
 /// How often it is logged that a fault lasts.
 const SAID_EVERY: Duration = Duration::from_secs(60);

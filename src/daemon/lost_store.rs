@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::state::State;
 use crate::engine::settings::Settings;
 use crate::exit::Exit;
+use crate::pipeline::worker::{Reach, Trouble};
 use crate::spool::name::shown_path;
 use crate::spool::{Spool, lock};
 use crate::store::sqlite;
-use crate::worker::{Reach, Trouble};
 
 /// The store that the daemons of a spool used last, as shown; none when none ever opened one.
 pub(super) fn used_before(root: &Path) -> Option<String> {

@@ -1,23 +1,25 @@
 //! Threads and channels: start, drain, stop.
 
 mod backoff;
-mod drain;
-mod dump;
 mod expected;
 mod fairness;
 mod faults;
-mod hearing;
-mod life;
-mod looks;
+mod idleness;
+mod liveness;
 mod lost_store;
-mod pinned;
-mod quiet;
+mod quarantine;
+mod report_dump;
 mod resting;
-mod retain;
-mod round;
+mod retention;
+mod scan_schedule;
+pub mod signals;
 mod start;
 pub mod state;
-mod suspects;
+pub mod systemd;
+mod wal_growth;
+mod watch_health;
+mod worker_context;
+mod worker_loop;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,26 +31,26 @@ use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, TrySendError, after, bounded, never, select, tick,
 };
 
-use crate::clock::Clock;
 use crate::config::Config;
+use crate::daemon::liveness::{Life, Panic, Panics};
+use crate::daemon::quarantine::Suspects;
+use crate::daemon::report_dump::Dumper;
+use crate::daemon::signals::Asked;
+use crate::daemon::systemd::Notifier;
+use crate::daemon::wal_growth::Pinned;
+use crate::daemon::worker_context::{Drain, Note, Over};
 use crate::exit::Exit;
-use crate::signals::Asked;
+use crate::model::clock::Clock;
+use crate::pipeline::worker::Trouble;
+use crate::spool::in_flight::{Excuse, Trying};
 use crate::spool::lock::Lock;
 use crate::spool::name::shown_path;
-use crate::spool::trying::{Excuse, Trying};
 use crate::spool::{self, Spool, advice};
 use crate::store::sqlite::Options;
-use crate::systemd::Notifier;
-use crate::worker::Trouble;
 use backoff::Backoff;
-use drain::{Drain, Note, Over};
-use dump::Dumper;
 use faults::Part;
-use life::{Life, Panic, Panics};
-use pinned::Pinned;
 pub use start::note_failure;
 use state::{Fault, Phase, Shared, State};
-use suspects::Suspects;
 
 /// How often the state is published at most.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -128,7 +130,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         let what = format!("no thread: {}", advice::explain(&job.spool, &error));
         Stopped::new(Exit::Again, what)
     };
-    let panics = life::watch_panics();
+    let panics = liveness::watch_panics();
     let (dumps, dumped) = start_dumper(&job, &spool, &shared).map_err(failed)?;
     let (wake, woken) = bounded(1);
     let (note, notes) = bounded(64);
@@ -283,7 +285,7 @@ impl Desk {
         let mut lives = u64::MAX;
         let mut life = Life::new();
         let mut pinned = Pinned::default();
-        let look = tick(life::LOOK_EVERY);
+        let look = tick(liveness::LOOK_EVERY);
         loop {
             let publish = self.publish_in().map_or_else(never, after);
             let heartbeat = after(

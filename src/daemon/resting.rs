@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::state::Rested;
-use crate::clock::Clock;
 use crate::config::Config;
+use crate::model::clock::Clock;
+use crate::pipeline::worker::{Reach, Trouble};
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
-use crate::worker::{Reach, Trouble};
 
 /// How many of them are shown by name.
 pub(super) const MOST_SHOWN: usize = 20;

@@ -9,14 +9,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::backoff::Backoff;
 use super::faults::{Faults, Part};
 use super::lost_store::last_state;
+use super::signals::Asked;
 use super::state::{Fault, Phase, State};
+use super::systemd::Notifier;
 use super::{Job, Stopped};
-use crate::clock::Clock;
 use crate::exit::Exit;
-use crate::signals::Asked;
+use crate::model::clock::Clock;
 use crate::spool::lock::{self, Lock, LockError};
 use crate::spool::name::shown_path;
-use crate::systemd::Notifier;
 
 /// Takes the lock of the spool. What is in the way and may pass is waited out, as it is while the
 /// daemon runs, unless it is to run once; none when it was told to stop meanwhile.

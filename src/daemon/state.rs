@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::faults::{Faults, Part};
 use super::resting::MOST_SHOWN;
-use crate::clock::Clock;
 use crate::config::Config;
+use crate::model::clock::Clock;
 use crate::spool::Entry;
 
 /// The longest text that is published, in bytes: the whole state has to fit into the lock file.
@@ -322,8 +322,8 @@ impl State {
                 1 => String::new(),
                 files => format!(" ({files} files)"),
             };
-            let since = crate::report::utc(rested.since_ms);
-            let why = crate::report::visible(&rested.why);
+            let since = crate::query::report::utc(rested.since_ms);
+            let why = crate::query::report::visible(&rested.why);
             lines.push(format!("{}{files}, since {since}: {why}", rested.what));
             listed += rested.files;
         }

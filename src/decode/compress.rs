@@ -12,7 +12,7 @@ use zstd::stream::raw::{DParameter, Decoder as ZstdFrames, Operation};
 
 use super::intake::{Intake, unwanted};
 use super::{Digest, Fault, GoesOn, Limits, REST_TIME};
-use crate::refusal::{Code, Refusal};
+use crate::model::refusal::{Code, Refusal};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

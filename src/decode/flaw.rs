@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::refusal::Code;
+use crate::model::refusal::Code;
 
 /// Why reading stopped within a slice.
 #[derive(Debug)]

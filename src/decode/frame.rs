@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::compress::Source;
 use super::{Fault, GoesOn, Limits};
-use crate::event::Place;
+use crate::model::event::Place;
 
 /// A view of the batch that moves from front to back.
 pub(super) struct Frame<R> {

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::compress::refused;
 use super::{Digest, Fault, GoesOn};
-use crate::refusal::Code;
+use crate::model::refusal::Code;
 
 /// The raw bytes in blocks. After a fault it looks as if they ended, so that what decompressors
 /// still hold comes out first; whoever meets an end asks for [`Intake::fault`].

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use super::flaw::{Stop, quote, shorten};
-use super::hint;
+use super::format_hint;
 use super::token::{Tokens, Value};
-use crate::event::{Event, MAX_NAME_BYTES, MAX_TIMESTAMP_MS, Place};
-use crate::refusal::Code;
+use crate::model::event::{Event, MAX_NAME_BYTES, MAX_TIMESTAMP_MS, Place};
+use crate::model::refusal::Code;
 
 /// What is known of an event so far.
 #[derive(Debug, Default)]
@@ -232,10 +232,12 @@ fn timestamp(tokens: &mut Tokens<'_>) -> Result<i64, Stop> {
         }
         _ => {
             let hint = match &found {
-                Value::Text(text) => hint::of_time(text),
-                Value::NotInteger(text) if *text != b"-0" => hint::of_seconds(text).or_else(|| {
-                    Some("it counts whole milliseconds: write it as digits only".to_owned())
-                }),
+                Value::Text(text) => format_hint::of_time(text),
+                Value::NotInteger(text) if *text != b"-0" => {
+                    format_hint::of_seconds(text).or_else(|| {
+                        Some("it counts whole milliseconds: write it as digits only".to_owned())
+                    })
+                }
                 _ => None,
             };
             return Err(not_an_integer(at, &found).with_hint(hint));
@@ -251,7 +253,7 @@ fn not_an_integer(at: usize, found: &Value<'_>) -> Stop {
         Value::Text(text) if text.parse::<i64>().is_ok() => "write it without the quotes",
         Value::NotInteger(b"-0") => "write 0",
         Value::NotInteger(text) => {
-            scaled = hint::of_fraction(text);
+            scaled = format_hint::of_fraction(text);
             "write it as digits only, without fraction or exponent; use a smaller unit where \
              fractions matter"
         }
@@ -276,7 +278,7 @@ fn duplicate(at: usize, field: Field) -> Stop {
 /// A member that no event has: perhaps the one in which the events are wrapped.
 #[cold]
 fn other_member(tokens: &mut Tokens<'_>, at: usize, name: &str) -> Stop {
-    if !hint::is_wrapper(name) {
+    if !format_hint::is_wrapper(name) {
         return unknown(at, name);
     }
     let mut wraps = || {
@@ -294,7 +296,7 @@ fn other_member(tokens: &mut Tokens<'_>, at: usize, name: &str) -> Stop {
             Code::UnknownField,
             at,
             format!("expected a field of an event, found {} with an array of objects", quote(name)),
-            hint::of_wrapper(name),
+            format_hint::of_wrapper(name),
         )
         .in_field(name),
         Err(stop) => stop,
@@ -309,7 +311,7 @@ fn unknown(at: usize, name: &str) -> Stop {
         Code::UnknownField,
         at,
         format!("expected a field of an event, found {}", quote(name)),
-        match hint::of_other_format(name) {
+        match format_hint::of_other_format(name) {
             Some(hint) => hint.to_owned(),
             None => format!("{meant}{FIELDS_HINT}"),
         },

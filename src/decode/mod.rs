@@ -19,11 +19,11 @@
 
 mod compress;
 mod flaw;
+mod format_hint;
 mod frame;
-mod hint;
 mod intake;
 mod json;
-mod others;
+mod more_faults;
 mod structure;
 mod token;
 
@@ -34,8 +34,8 @@ use std::fmt;
 use std::io::{self, Read};
 use std::time::Duration;
 
-use crate::event::Chunk;
-use crate::refusal::Refusal;
+use crate::model::event::Chunk;
+use crate::model::refusal::Refusal;
 use structure::Structure;
 
 /// How much a batch may ask for.

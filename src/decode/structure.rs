@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::compress::Source;
 use super::flaw::{Flaw, Stop, quote};
+use super::format_hint;
 use super::frame::Frame;
-use super::hint;
 use super::json::{self, FIELDS_HINT, Fields};
-use super::others::{self, Passed, Passing};
+use super::more_faults::{self, Passed, Passing};
 use super::token::{First, Tokens, first_char, show_char};
 use super::{Fault, GoesOn, Limits};
-use crate::event::{Chunk, Place};
-use crate::refusal::{Code, Refusal};
+use crate::model::event::{Chunk, Place};
+use crate::model::refusal::{Code, Refusal};
 
 /// How far a batch is read.
 pub(super) struct Structure<R> {
@@ -75,7 +75,7 @@ impl<R: Read> Structure<R> {
             other => return other,
         };
         let (mut refused, events) = (refused, self.events);
-        others::add(self, &mut refused);
+        more_faults::add(self, &mut refused);
         self.events = events;
         // damaged data mostly shows as broken JSON first, which would be the wrong thing to say
         Err(self.frame.damage().unwrap_or(Fault::Refused(refused)))
@@ -206,7 +206,7 @@ impl<R: Read> Structure<R> {
             Some(_) if matches!(first_char(head), First::Cut) => {
                 return Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)));
             }
-            Some(_) => return Err(not_a_batch(place, self.frame.head(hint::TELLING_BYTES))),
+            Some(_) => return Err(not_a_batch(place, self.frame.head(format_hint::TELLING_BYTES))),
             None => return Err(empty(place)),
         };
         self.state = Some(state);
@@ -400,7 +400,8 @@ const SIGNATURES: [(&[u8], &str, &str); 12] = [
 
 fn not_a_batch(place: Place, head: &[u8]) -> Fault {
     let signature = SIGNATURES.iter().find(|(magic, ..)| head.starts_with(magic));
-    let known = signature.map(|(_, found, hint)| (*found, *hint)).or_else(|| hint::of_batch(head));
+    let known =
+        signature.map(|(_, found, hint)| (*found, *hint)).or_else(|| format_hint::of_batch(head));
     let (found, hint) = match known {
         Some((found, hint)) => (found.to_owned(), hint),
         None => (

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::flaw::{Stop, quote, shorten};
-use crate::refusal::Code;
+use crate::model::refusal::Code;
 
 /// Whether JSON counts the byte as white space.
 pub(super) fn is_space(byte: u8) -> bool {

@@ -4,7 +4,7 @@
 use super::tally::{Judgement, Part};
 use super::watermark::Watermark;
 use super::{Counts, Outcome, SourceChange};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 
 /// What a chunk says of one key of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Whether an id is new, a repeat, or contradicts what came before.
 
-use crate::event::{Chunk, HashedMap};
+use crate::model::event::{Chunk, HashedMap};
 
 use super::horizon::Horizon;
 

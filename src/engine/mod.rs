@@ -5,9 +5,9 @@ mod accounts;
 mod admission;
 mod dedup;
 mod horizon;
+mod key_order;
 mod late;
-mod order;
-mod seconds;
+mod seconds_as_millis;
 pub mod settings;
 mod tally;
 pub mod totals;
@@ -18,14 +18,14 @@ use std::fmt;
 
 use serde::Serialize;
 
+pub use crate::engine::seconds_as_millis::{LIKE_SECONDS, LikeSeconds, SecondsRule};
 pub use accounts::AccountChange;
 pub use admission::{Admission, NotAdmitted};
 pub use dedup::{Fact, Seen};
-pub use seconds::{LIKE_SECONDS, LikeSeconds, SecondsRule};
 pub use tally::corrections;
 pub use watermark::{Expected, Known, Move, Others, Presence, Progress};
 
-use crate::event::{Chunk, DEFAULT_SOURCE};
+use crate::model::event::{Chunk, DEFAULT_SOURCE};
 use dedup::Verdict;
 use horizon::Horizon;
 use settings::{LatePolicy, Settings};
@@ -441,7 +441,7 @@ impl Judge {
     fn meet_seconds(&mut self, row: usize, timestamp_ms: i64) -> Result<(), Stop> {
         let greatest_ms = self.watermark.known(self.places[row]).max_timestamp_ms;
         if self.seconds_rule != SecondsRule::Accept
-            && seconds::is_suspect(timestamp_ms, greatest_ms)
+            && seconds_as_millis::is_suspect(timestamp_ms, greatest_ms)
         {
             self.seconds.get_or_insert(LikeSeconds { row, greatest_ms });
             if self.seconds_rule == SecondsRule::Stop {

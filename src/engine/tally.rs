@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use super::accounts;
 use super::dedup::Taken;
-use super::order;
+use super::key_order;
 use super::settings::Settings;
 use super::watermark::Watermark;
 use super::window::{self, WindowId};
 use super::{Changes, Counts, Delta, Move, Outcome, Presence, PresenceChange, SetAside};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 
 /// What an event has a part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl<'c> Tally<'c> {
         window_ms: i64,
     ) -> (Vec<Outcome>, Changes<'c>) {
         let (chunk, judgements) = (self.chunk, &self.judgements);
-        let by_key = order::by_key(chunk, judgements.len());
+        let by_key = key_order::by_key(chunk, judgements.len());
         let rows_of =
             |part| by_key.iter().copied().filter(move |row| judgements[*row].part == part);
         let (sources, accounts) = accounts::add_up(chunk, &by_key, judgements, places, watermark);
@@ -134,7 +134,7 @@ fn add_up(
 
 /// What kept late events, given in order, make of final windows: what `late --apply` writes.
 pub fn corrections<'c>(chunk: &'c Chunk, settings: &Settings) -> Vec<(WindowId<'c>, Delta)> {
-    add_up(chunk, order::by_key(chunk, chunk.len()).into_iter(), settings.window_ms())
+    add_up(chunk, key_order::by_key(chunk, chunk.len()).into_iter(), settings.window_ms())
 }
 
 /// What each producer version sent, by name.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::settings::{LateRule, Settings};
 use super::*;
-use crate::event::Event;
-use crate::event::Place;
+use crate::model::event::Event;
+use crate::model::event::Place;
 
 const FUTURE_MS: i64 = 1_000_000;
 

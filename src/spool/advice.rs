@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::name::shown_path;
 use super::rights::typed;
-use crate::owner::{Me, Owner, user};
-use crate::room::{self, Free};
+use crate::os::disk_space::{self, Free};
+use crate::os::owner::{Me, Owner, user};
 
 const LOOK: &str = "look at the disk and at the kernel's log";
 const CHECK: &str = "the file system is damaged: look at the kernel's log, unmount it and run fsck";
@@ -47,11 +47,11 @@ pub fn explain(path: &Path, error: &io::Error) -> String {
     let fix = match errno(error) {
         Some(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
             let folder = path.parent().filter(|_| !path.is_dir()).unwrap_or(path);
-            let (what, fix) = room::no_room(folder, Free::on(folder), errno == Errno::DQUOT);
+            let (what, fix) = disk_space::no_room(folder, Free::on(folder), errno == Errno::DQUOT);
             return format!("{what}; {fix}");
         }
         Some(Errno::FBIG) => {
-            let (what, fix) = room::too_large();
+            let (what, fix) = disk_space::too_large();
             return format!("{what}; {fix}");
         }
         Some(Errno::ACCESS | Errno::PERM) => return format!("{error}; {}", rights(path)),

@@ -4,8 +4,8 @@ use std::io;
 use std::mem;
 use std::sync::PoisonError;
 
-use super::ready::is_not_that_folder;
-use super::shelve::ShelveError;
+use super::moves::ShelveError;
+use super::safe_open::is_not_that_folder;
 use super::{Spool, folder};
 
 /// Makes the moves since the last call durable; called once at the end of a drain. A power cut

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Entry;
 use super::folder::{self, Facts, Kind};
-use super::ready::{self, Opened, Seen};
-use super::still::{Moment, Sight, Verdict};
+use super::readiness::{Moment, Sight, Verdict};
+use super::safe_open::{self, Opened, Seen};
 
 pub use copy::{Copied, Copy, NotCopied};
 pub use marks::{MARKS_FILE, Mark};
@@ -204,7 +204,7 @@ impl LateWrites {
         let found = held.and_then(|held| Ok((Facts::at(&held, &file.entry.name)?, held)));
         let (facts, held) = match found {
             Ok((facts, held)) if facts.kind == Kind::File => (facts, held),
-            Err(error) if !ready::is_not_that_folder(&error) => {
+            Err(error) if !safe_open::is_not_that_folder(&error) => {
                 self.due.push(Reverse((moment.now + LONGEST_PAUSE, key)));
                 return None;
             }
@@ -229,7 +229,7 @@ impl LateWrites {
         let mut sight = Sight::new(file.sight.as_ref(), facts, false, moment, 0);
         let is_written = || {
             let file = folder::open_file(&held, &file.entry.name).ok()?;
-            ready::being_written(&file)
+            safe_open::being_written(&file)
         };
         let verdict = sight.judge(moment, settle, is_written);
         file.sight = Some(sight);

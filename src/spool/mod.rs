@@ -5,26 +5,26 @@
 //! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
 //! and [`shelve`] it once its fate is durable.
 
-pub mod accepted;
+pub mod accepted_seconds;
 pub mod advice;
-mod asked;
 pub mod blame;
-pub mod draft;
 mod durable;
 mod folder;
+mod folder_state;
+pub mod in_flight;
 mod inbox;
 pub mod late_writes;
 pub mod lock;
+pub mod moves;
 pub mod name;
 mod probe;
-pub mod ready;
+mod readiness;
+pub mod reason_file;
 pub mod rights;
+pub mod safe_open;
 pub mod scan;
+mod scan_request;
 mod scanner;
-mod seen;
-pub mod shelve;
-mod still;
-pub mod trying;
 pub mod watch;
 
 use std::cmp::Ordering;
@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::AtFlags;
 
-use crate::event::DEFAULT_SOURCE;
+use crate::model::event::DEFAULT_SOURCE;
 use name::shown_path;
 
 pub use folder::Kind;
@@ -127,7 +127,7 @@ impl Spool {
         &self.reports
     }
 
-    /// Notes that names came or went in that folder, for [`shelve::sync_folders`].
+    /// Notes that names came or went in that folder, for [`moves::sync_folders`].
     fn touch(&self, base: &Path, source: Option<&str>) {
         let folder = (base.to_owned(), source.map(str::to_owned));
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::name::shown_path;
-use super::{Error, Spool, blame, draft, folder, remove, scan};
+use super::{Error, Spool, blame, folder, reason_file, remove, scan};
 
 /// The name of the probe file in done and failed. In the inbox, where producers can write, a random
 /// number follows it. Scans leave it alone for its leading dot.
@@ -80,7 +80,7 @@ pub(super) fn prove_moves(spool: &Spool) -> Result<(), Error> {
     inbox.draw_name()?;
     done.free_name()?;
     failed.free_name()?;
-    draft::remove_drafts(&failed.held).map_err(|error| failed.failed(error))?;
+    reason_file::remove_drafts(&failed.held).map_err(|error| failed.failed(error))?;
     for spot in [&done, &failed] {
         blame::remove_trial(&spot.held).map_err(|error| spot.failed(error))?;
     }

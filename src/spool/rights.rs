@@ -26,7 +26,7 @@ pub fn tighten(spool: &Spool, db: &Path) -> Vec<String> {
         name.push(ending);
         PathBuf::from(name)
     };
-    let notes = [super::lock::STATE_FILE, super::trying::TRYING_FILE];
+    let notes = [super::lock::STATE_FILE, super::in_flight::TRYING_FILE];
     let files = [db.to_owned(), beside("-wal"), beside("-shm")];
     let files = files.into_iter().chain(notes.map(|name| spool.root().join(name)));
     let uid = rustix::process::geteuid().as_raw();

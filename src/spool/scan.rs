@@ -15,10 +15,10 @@ use super::Entry;
 use super::advice;
 use super::folder::{self, Kind};
 use super::name::shown_path;
-use crate::event::MAX_NAME_BYTES;
+use crate::model::event::MAX_NAME_BYTES;
 
+pub use super::readiness::Why;
 pub use super::scanner::Scanner;
-pub use super::still::Why;
 
 /// In which order ready files are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

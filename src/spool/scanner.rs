@@ -13,14 +13,14 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::FileType;
 
 use super::advice;
-use super::asked::{Asked, Names};
 use super::folder::{self, Facts, FileId};
+use super::folder_state::{Known, Look, Seen};
 use super::inbox::Inbox;
 use super::name::Ignored;
+use super::readiness::Moment;
 use super::scan::{Depth, Odd, Oddity, Order, Scan, ScanError, Why, list, source_name};
-use super::seen::{Known, Look, Seen};
-use super::still::Moment;
-use super::{Entry, Spool, ready};
+use super::scan_request::{Asked, Names};
+use super::{Entry, Spool, safe_open};
 
 /// The shortest time after which another scan is asked for.
 pub(super) const LEAST_WAIT: Duration = Duration::from_millis(5);
@@ -391,7 +391,7 @@ impl Scanner {
         let fault = match looked {
             Ok(fault) => fault,
             // it went away, or something else took its name
-            Err(error) if ready::is_not_that_folder(&error) => return self.drop_folder(&key),
+            Err(error) if safe_open::is_not_that_folder(&error) => return self.drop_folder(&key),
             Err(error) => {
                 let path = inbox.spool.inbox().join(key.as_deref().unwrap_or_default());
                 Some(Oddity::Unreadable(advice::explain(&path, &error)))

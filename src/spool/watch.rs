@@ -17,7 +17,7 @@ use notify::{Config, ErrorKind, Event, EventKind, RecommendedWatcher, RecursiveM
 use super::folder::{self, Facts, FileId};
 use super::name::shown_path;
 use super::{name, scan};
-use crate::room::network_file_system;
+use crate::os::disk_space::network_file_system;
 
 /// The most hints that wait to be heard.
 const CAPACITY: usize = 4096;

@@ -5,8 +5,8 @@ use std::cell::Cell;
 
 use crate::engine::settings::Settings;
 use crate::engine::{Changes, Fact, Known, Progress, Seen};
-use crate::event::{Chunk, Event, HashKey};
-use crate::refusal::Other;
+use crate::model::event::{Chunk, Event, HashKey};
+use crate::model::refusal::Other;
 use crate::store::{
     Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
     Retention, Scout, Settlement, Silent, Store,

@@ -1,7 +1,7 @@
 //! Where the past is kept: the questions the engine asks and the changes it makes.
 
-mod act;
-pub mod checkup;
+mod admin_batch;
+pub mod audit;
 #[cfg(test)]
 mod conformance;
 #[doc(hidden)]
@@ -22,9 +22,9 @@ use rustix::rand::GetRandomFlags;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::{Changes, Counts, Fact, Known, Progress, Seen};
-use crate::event::{Chunk, Event, HashKey};
-use crate::refusal::{Code, Other};
-pub use act::Act;
+use crate::model::event::{Chunk, Event, HashKey};
+use crate::model::refusal::{Code, Other};
+pub use crate::store::admin_batch::Act;
 pub use retention::{KEPT_RECEIPTS, KEPT_RECEIPTS_MS, Pruned, Retention};
 pub use snapshot::{
     AccountRow, EachAccount, EachHeld, EachLate, EachMove, EachReceipt, EachVersion, EachWindow,

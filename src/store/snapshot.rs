@@ -6,7 +6,7 @@ use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
 use crate::engine::{Counts, Expected};
-use crate::event::Event;
+use crate::model::event::Event;
 use crate::store::{Error, EventRef};
 
 /// The reading side: one consistent state, whatever is written meanwhile.

@@ -1,7 +1,7 @@
 //! The trusted time of a store: it follows the clock, never backwards, and only so fast. A clock that
 //! is wrong for a while can neither age what is kept nor hold events that are in time.
 
-use crate::clock::Clock;
+use crate::model::clock::Clock;
 
 /// How far behind the trusted time the clock may be before it is not believed: an hour.
 const MOST_BEHIND_MS: i64 = 3_600_000;

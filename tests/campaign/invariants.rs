@@ -523,5 +523,5 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn now_ms() -> i64 {
-    windowflow::clock::Clock::System.now_ms()
+    windowflow::model::clock::Clock::System.now_ms()
 }

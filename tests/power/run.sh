@@ -261,7 +261,7 @@ holds() {
 
 # The test can see: a daemon without the sync before the moves loses events.
 prove() {
-  local copy=$scratch/copy file=src/worker/group.rs
+  local copy=$scratch/copy file=src/pipeline/group_commit.rs
   mkdir "$copy"
   tar -C "$repo" --exclude=./target --exclude=./.git -cf - . | tar -C "$copy" -xf -
   sed -i -e 's/if let Err(trouble) = self.sync(&mut group, pace) {/if let Err(trouble) = Ok(()) {/' \

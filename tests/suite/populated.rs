@@ -5,21 +5,21 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use windowflow::act::{self, Asked};
-use windowflow::clock::Clock;
 use windowflow::decode::Limits;
 use windowflow::engine::Presence;
 use windowflow::engine::settings::{LatePolicy, LateRule, Settings};
 use windowflow::engine::window::WindowId;
-use windowflow::event::Event;
-use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
-use windowflow::refusal::Code;
+use windowflow::model::clock::Clock;
+use windowflow::model::event::Event;
+use windowflow::model::refusal::Code;
+use windowflow::pipeline::admin_batch::{self, Asked};
+use windowflow::pipeline::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
+use windowflow::query::verify::{Verified, Verify};
 use windowflow::spool::Spool;
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{
     Delivery, Error, EventRef, ReceiptRow, Refused, SettledRow, Snapshot, Span, Store,
 };
-use windowflow::verify::{Verified, Verify};
 
 /// The time of day in which it all happens.
 pub const NOW_MS: i64 = 1_700_000_000_000;
@@ -175,20 +175,22 @@ impl Populated {
     pub fn acts(&mut self) {
         let asked = Asked { by: "a test", reason: Some("to see") };
         let store = self.store();
-        act::change_presence(store, &["slow", "own"], Presence::Declared, asked).unwrap();
-        act::change_presence(store, &["slow"], Presence::Idle, asked).unwrap();
-        act::change_presence(store, &["slow"], Presence::Active, asked).unwrap();
-        act::change_presence(store, &["slow"], Presence::Idle, asked).unwrap();
+        admin_batch::change_presence(store, &["slow", "own"], Presence::Declared, asked).unwrap();
+        admin_batch::change_presence(store, &["slow"], Presence::Idle, asked).unwrap();
+        admin_batch::change_presence(store, &["slow"], Presence::Active, asked).unwrap();
+        admin_batch::change_presence(store, &["slow"], Presence::Idle, asked).unwrap();
         let watermark_ms = self.watermark_ms();
         let store = self.store();
-        act::advance(store, watermark_ms + 700, asked).unwrap();
+        admin_batch::advance(store, watermark_ms + 700, asked).unwrap();
         let mut nth = 0;
         let mut some = |of: u32| {
             nth += 1;
             nth % of == 0
         };
-        act::settle(store, act::Settling::Discard, &mut |_| some(3), asked).unwrap();
-        act::settle(store, act::Settling::Correct, &mut |_| some(2), asked).unwrap();
+        admin_batch::settle(store, admin_batch::Settling::Discard, &mut |_| some(3), asked)
+            .unwrap();
+        admin_batch::settle(store, admin_batch::Settling::Correct, &mut |_| some(2), asked)
+            .unwrap();
         // those that are held are so far ahead that only a later clock lets them go
         let later = Options { clock: Clock::Fixed(NOW_MS + 3 * HOUR_MS), ..Options::default() };
         drop(self.store.take());
@@ -198,7 +200,7 @@ impl Populated {
             one += 1;
             one == 1
         };
-        act::settle(&mut store, act::Settling::Release, &mut first, asked).unwrap();
+        admin_batch::settle(&mut store, admin_batch::Settling::Release, &mut first, asked).unwrap();
         drop(store);
         self.reopen();
     }
@@ -321,7 +323,7 @@ fn known(
     for path in names {
         let file = fs::File::open(&path).unwrap();
         let mut decoder = windowflow::decode::Decoder::new(file, Limits::default());
-        let mut chunk = windowflow::event::Chunk::default();
+        let mut chunk = windowflow::model::event::Chunk::default();
         loop {
             let more = decoder.read_chunk(&mut chunk).unwrap();
             lookup.facts(&chunk, &mut facts)?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use windowflow::clock::Clock;
+use windowflow::model::clock::Clock;
 
 use crate::draw::{Draw, NOW_MS, Step};
 use crate::model::{Counts, Event, Model, Settings, State};

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use windowflow::act::{self, Asked};
-use windowflow::clock::Clock;
 use windowflow::decode::Limits;
 use windowflow::engine::Presence;
 use windowflow::engine::settings::{LatePolicy, LateRule};
-use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
+use windowflow::model::clock::Clock;
+use windowflow::pipeline::admin_batch::{self, Asked};
+use windowflow::pipeline::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
 use windowflow::store::memory::MemoryStore;
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{self, Delivery, Pruned, Retention, Store};
@@ -109,10 +109,10 @@ impl Real {
     }
 
     fn advance(&mut self, to_ms: i64) -> Option<u64> {
-        match act::advance(self.store(), to_ms, ASKED) {
+        match admin_batch::advance(self.store(), to_ms, ASKED) {
             Ok(done) => Some(done.windows_closed),
-            Err(act::Error::Behind { .. }) => None,
-            Err(act::Error::Store(error)) => panic!("{error}"),
+            Err(admin_batch::Error::Behind { .. }) => None,
+            Err(admin_batch::Error::Store(error)) => panic!("{error}"),
         }
     }
 
@@ -156,7 +156,7 @@ impl Real {
     pub fn act(&mut self, step: &Step) -> Acted {
         let wanted = |which: &Which| {
             let which = *which;
-            move |event: &windowflow::event::Event<'_>| which.takes(event.id)
+            move |event: &windowflow::model::event::Event<'_>| which.takes(event.id)
         };
         let store = self.store();
         let done = match step {
@@ -178,17 +178,24 @@ impl Real {
                     _ => Presence::Active,
                 };
                 let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-                act::change_presence(store, &sources, presence, ASKED)
+                admin_batch::change_presence(store, &sources, presence, ASKED)
             }
-            Step::Release(which) => {
-                act::settle(store, act::Settling::Release, &mut wanted(which), ASKED)
-            }
-            Step::Discard(which) => {
-                act::settle(store, act::Settling::Discard, &mut wanted(which), ASKED)
-            }
+            Step::Release(which) => admin_batch::settle(
+                store,
+                admin_batch::Settling::Release,
+                &mut wanted(which),
+                ASKED,
+            ),
+            Step::Discard(which) => admin_batch::settle(
+                store,
+                admin_batch::Settling::Discard,
+                &mut wanted(which),
+                ASKED,
+            ),
             Step::Apply(which) => {
-                let mut wanted = |event: &windowflow::event::Event<'_>| which.takes(event.key);
-                act::settle(store, act::Settling::Correct, &mut wanted, ASKED)
+                let mut wanted =
+                    |event: &windowflow::model::event::Event<'_>| which.takes(event.key);
+                admin_batch::settle(store, admin_batch::Settling::Correct, &mut wanted, ASKED)
             }
         };
         match done {
@@ -201,7 +208,7 @@ impl Real {
                     windows_closed: done.windows_closed,
                 })
             }
-            Err(act::Error::Store(store::Error::Overflow(_))) => Acted::Overflow,
+            Err(admin_batch::Error::Store(store::Error::Overflow(_))) => Acted::Overflow,
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use windowflow::act::{self, Asked};
-use windowflow::archive::Archive;
-use windowflow::clock::Clock;
 use windowflow::decode::Limits;
 use windowflow::engine::settings::{LatePolicy, LateRule, Settings};
-use windowflow::explain::Explainer;
-use windowflow::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
+use windowflow::model::clock::Clock;
+use windowflow::pipeline::admin_batch::{self, Asked};
+use windowflow::pipeline::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
+use windowflow::query::done_files::Archive;
+use windowflow::query::explain::Explainer;
 use windowflow::store::sqlite::{Options, SqliteStore};
 use windowflow::store::{Committed, Delivery, Retention, Store};
 
@@ -76,7 +76,7 @@ fn what_was_discarded_is_not_called_accepted_when_the_note_is_gone() {
     let mut store = made(&db, LatePolicy::Aside, 1000);
     take(&mut store, &[("a", 1900), ("h", 5000)]);
     let mut store = SqliteStore::open(&db, at(10_000)).unwrap();
-    act::settle(&mut store, act::Settling::Discard, &mut |_| true, ASKED).unwrap();
+    admin_batch::settle(&mut store, admin_batch::Settling::Discard, &mut |_| true, ASKED).unwrap();
     take(&mut store, &[("b", 5001)]);
     assert_eq!(told(&db, "h"), ("future", Some(false)));
     let mut store = SqliteStore::open(&db, at(10 * DAY_MS)).unwrap();
@@ -95,7 +95,9 @@ fn the_order_within_a_release_is_not_guessed() {
         let mut store = made(&db, policy, 1000);
         take(&mut store, &[("a", 100), ("h1", 20_000), ("h2", 5000)]);
         let mut store = SqliteStore::open(&db, at(30_000)).unwrap();
-        let done = act::settle(&mut store, act::Settling::Release, &mut |_| true, ASKED).unwrap();
+        let done =
+            admin_batch::settle(&mut store, admin_batch::Settling::Release, &mut |_| true, ASKED)
+                .unwrap();
         assert_eq!((done.counts.accepted, done.counts.late), (1, 1));
         assert_eq!(told(&db, "h1"), ("accepted", Some(true)));
         let counts = (policy == LatePolicy::Correct).then_some(true);

@@ -9,8 +9,8 @@ use sha2::Digest as _;
 
 use super::{GOOD, decode, decode_with, decode_within};
 use crate::decode::{BLOCK_BYTES, CHUNK_EVENTS, Decoder, Fault, Limits};
-use crate::event::Chunk;
-use crate::refusal::Code;
+use crate::model::event::Chunk;
+use crate::model::refusal::Code;
 
 fn event_limit(bytes: usize) -> Limits {
     Limits { max_event_bytes: bytes as u64, ..Limits::default() }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::{GOOD, Outcome, Steps, decode, decode_with, decode_within};
 use crate::decode::{BLOCK_BYTES, CHUNK_EVENTS, Limits};
-use crate::refusal::Code;
+use crate::model::refusal::Code;
 
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

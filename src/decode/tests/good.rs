@@ -1,7 +1,7 @@
 //! Batches that are fine, and the events that come out of them.
 
 use super::{GOOD, decode, marked};
-use crate::event::{MAX_TIMESTAMP_MS, Place};
+use crate::model::event::{MAX_TIMESTAMP_MS, Place};
 
 #[track_caller]
 fn ids_of(text: &str) -> Vec<String> {

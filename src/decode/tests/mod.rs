@@ -10,8 +10,8 @@ mod refused_bytes;
 use std::io::{self, Read};
 
 use super::{Decoder, Digest, Fault, Limits};
-use crate::event::{Chunk, Event, Place};
-use crate::refusal::Refusal;
+use crate::model::event::{Chunk, Event, Place};
+use crate::model::refusal::Refusal;
 
 /// A good event for the tests that need any.
 const GOOD: &str = r#"{"id":"a","key":"k","timestamp_ms":1,"value":2}"#;

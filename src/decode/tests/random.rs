@@ -6,8 +6,8 @@ use proptest::sample::Index;
 
 use super::{Outcome, Owned, compressed, decode_with};
 use crate::decode::{BLOCK_BYTES, CHUNK_EVENTS, Fault, Limits};
-use crate::event::{MAX_TIMESTAMP_MS, Place};
-use crate::refusal::Code;
+use crate::model::event::{MAX_TIMESTAMP_MS, Place};
+use crate::model::refusal::Code;
 
 #[derive(Clone, Copy, Debug)]
 enum Format {

@@ -3,7 +3,7 @@
 //! § marks the place that must be named (none: no place); $E stands for a good event.
 
 use super::{GOOD, decode, marked};
-use crate::refusal::Code::{self, *};
+use crate::model::refusal::Code::{self, *};
 
 /// A text, its code, the index of the event and the field at fault.
 type Row = (&'static str, Code, Option<u64>, Option<&'static str>);

@@ -2,7 +2,7 @@
 
 use super::{GOOD, decode, decode_with};
 use crate::decode::{BLOCK_BYTES, CHUNK_EVENTS, Limits};
-use crate::refusal::{Code, Refusal};
+use crate::model::refusal::{Code, Refusal};
 
 #[track_caller]
 fn refusal_of(bytes: &[u8]) -> Refusal {

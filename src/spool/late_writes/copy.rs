@@ -11,9 +11,9 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::Stamp;
-use crate::spool::ready::{self, OpenError};
-use crate::spool::shelve::{self, ShelveError};
-use crate::spool::{Entry, Spool, draft, folder, remove};
+use crate::spool::moves::{self, ShelveError};
+use crate::spool::safe_open::{self, OpenError};
+use crate::spool::{Entry, Spool, folder, reason_file, remove};
 
 /// What stands behind the name of a file in the name of its copy.
 const SUFFIX: &str = ".changed";
@@ -103,17 +103,17 @@ impl Copy {
 
     fn try_place(&self, spool: &Spool) -> Result<PathBuf, ShelveError> {
         let from =
-            folder::open(spool.failed()).map_err(|error| shelve::io_at(spool.failed(), error))?;
-        let to = shelve::make_to(spool, spool.inbox(), &self.entry)?;
-        let room = shelve::room_for(&self.entry.name, &to);
+            folder::open(spool.failed()).map_err(|error| moves::io_at(spool.failed(), error))?;
+        let to = moves::make_to(spool, spool.inbox(), &self.entry)?;
+        let room = moves::room_for(&self.entry.name, &to);
         let wanted = wanted_name(&self.entry.name, room);
         let entry = Entry { folder: self.entry.folder.clone(), name: wanted };
         let path = entry.path_in(spool.inbox());
-        let draft = OsStr::new(draft::COPY_NAME);
+        let draft = OsStr::new(reason_file::COPY_NAME);
         let taken = |name: &OsStr| folder::exists(&to, name);
-        let name = shelve::move_numbered(&from, draft, &to, &entry.name, room, taken)
-            .map_err(|error| shelve::io_at(&path, error))?;
-        folder::sync(&to).map_err(|error| shelve::io_at(&path, error))?;
+        let name = moves::move_numbered(&from, draft, &to, &entry.name, room, taken)
+            .map_err(|error| moves::io_at(&path, error))?;
+        folder::sync(&to).map_err(|error| moves::io_at(&path, error))?;
         Ok(Entry { name, ..entry }.path_in(spool.inbox()))
     }
 
@@ -126,8 +126,8 @@ impl Copy {
 
 fn discard(spool: &Spool) {
     // what stays is removed by the next copy, or the next start
-    let _ =
-        folder::open(spool.failed()).and_then(|held| remove(held, OsStr::new(draft::COPY_NAME)));
+    let _ = folder::open(spool.failed())
+        .and_then(|held| remove(held, OsStr::new(reason_file::COPY_NAME)));
 }
 
 fn make(
@@ -135,7 +135,7 @@ fn make(
     entry: &Entry,
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<Copied, NotCopied> {
-    let opened = ready::open_entry(spool.done(), entry).map_err(|error| match error {
+    let opened = safe_open::open_entry(spool.done(), entry).map_err(|error| match error {
         OpenError::Gone | OpenError::NotRegular(_) => NotCopied::Gone,
         other => NotCopied::Io(format!("done/{entry}: {other}")),
     })?;
@@ -168,7 +168,7 @@ fn make(
 
 fn create(spool: &Spool) -> io::Result<File> {
     let held = folder::open(spool.failed())?;
-    let name = OsStr::new(draft::COPY_NAME);
+    let name = OsStr::new(reason_file::COPY_NAME);
     remove(&held, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(&held, name, flags, Mode::from_raw_mode(0o640))?))

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::*;
-use crate::spool::{Spool, shelve};
+use crate::spool::{Spool, moves};
 
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -29,9 +29,9 @@ impl World {
         let path = entry.path_in(self.spool.inbox());
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
-        let opened = ready::open_entry(self.spool.inbox(), entry).unwrap();
+        let opened = safe_open::open_entry(self.spool.inbox(), entry).unwrap();
         let moved =
-            Moved::new(entry, shelve::to_done(&self.spool, entry, &opened).unwrap(), &opened);
+            Moved::new(entry, moves::to_done(&self.spool, entry, &opened).unwrap(), &opened);
         self.writes.moved(&moved, batch, self.start);
         moved
     }
@@ -203,7 +203,7 @@ fn a_copy_has_a_name_that_fits_and_what_a_crash_left_is_removed() {
     let changed = world.turn(60_000);
     let name = world.copy(&changed[0], 60_000);
     assert!(name.len() <= 255 && name.ends_with("ж.changed"), "{name}");
-    let draft = world.spool.failed().join(crate::spool::draft::COPY_NAME);
+    let draft = world.spool.failed().join(crate::spool::reason_file::COPY_NAME);
     fs::write(&draft, "half").unwrap();
     Spool::open(world.spool.root()).unwrap();
     assert!(!draft.exists());

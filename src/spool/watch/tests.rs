@@ -232,7 +232,7 @@ fn a_hundred_scans_of_a_quiet_inbox_make_no_hint() {
         let mut scanner = Scanner::new(Duration::ZERO, Order::Name);
         let scan = scanner.scan(&world.spool, Instant::now(), SystemTime::now()).unwrap();
         for entry in scan.ready {
-            let opened = super::super::ready::open_entry(world.spool.inbox(), &entry).unwrap();
+            let opened = crate::spool::safe_open::open_entry(world.spool.inbox(), &entry).unwrap();
             io::copy(&mut opened.file(), &mut io::sink()).unwrap();
             opens += 1;
         }

@@ -1,7 +1,7 @@
 //! Batches without a file, made as the real ones are.
 
 use crate::engine::{Changes, Counts, Fact, Judge, Outcome, Presence, corrections};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 use crate::store::{
     Act, Batch, Begun, Committed, Error, EventRef, Kept, Receipt, Settlement, Store,
 };

@@ -5,7 +5,7 @@ use crate::engine::settings::{LatePolicy, LateRule};
 use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::WindowId;
 use crate::engine::{Changes, Counts};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 use crate::store::{Begun, Error, Overflowing, Span, Store};
 
 pub(super) fn an_overflow_names_every_window(subject: &impl Subject) {

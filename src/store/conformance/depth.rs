@@ -8,7 +8,7 @@ use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::{Delta, Totals};
 use crate::engine::window::WindowId;
 use crate::engine::{Changes, Counts, Expected, Judge, Known, Presence};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 use crate::store::{
     Act, Error, EventRef, KEPT_AT_ONCE, Kept, MoveRow, Overflowing, PresenceRow, RevisionRow,
     SettledRow, Settlement, Silent, Store,

@@ -1,8 +1,8 @@
 //! Names are bytes: none is trimmed, folded or cut.
 
 use super::world::*;
-use crate::event::MAX_NAME_BYTES;
-use crate::refusal::Other;
+use crate::model::event::MAX_NAME_BYTES;
+use crate::model::refusal::Other;
 
 pub(super) fn names_are_bytes(subject: &impl Subject) {
     let mut store = subject.make(settings());

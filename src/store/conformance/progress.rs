@@ -4,7 +4,7 @@ use super::acts::act_receipt;
 use super::world::*;
 use crate::engine::totals::Totals;
 use crate::engine::{Changes, Counts, Fact, Move, Seen, SourceChange};
-use crate::event::Chunk;
+use crate::model::event::Chunk;
 use crate::store::{Act, Batch, Begun, Committed, Store};
 
 pub(super) fn an_empty_store_says_so(subject: &impl Subject) {

@@ -6,8 +6,8 @@ use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::window::WindowId;
 use crate::engine::{Counts, Judge, Stop};
-use crate::event::{Chunk, DEFAULT_SOURCE, Event, Place};
-use crate::refusal::{Code, Other};
+use crate::model::event::{Chunk, DEFAULT_SOURCE, Event, Place};
+use crate::model::refusal::{Code, Other};
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, PresenceRow, Receipt, ReceiptRow,
     Refused, RevisionRow, Snapshot, SourceRow, Span, Store, Summary,

@@ -6,8 +6,8 @@ use crate::engine::window;
 use crate::engine::{
     Changes, Counts, Expected, Fact, Known, Move, Others, Presence, Progress, Seen, SetAside,
 };
-use crate::event::{Chunk, Event, Place};
-use crate::refusal::Other;
+use crate::model::event::{Chunk, Event, Place};
+use crate::model::refusal::Other;
 use crate::store::{
     Act, Batch, Committed, Delivery, Error, EventRef, KEPT_AT_ONCE, Kept as Kind, MoveRow,
     Overflowing, PresenceRow, Receipt, RevisionRow, SettledRow, Settlement, SourceRow,

@@ -7,11 +7,11 @@ mod read;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::clock::Clock;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
 use crate::engine::{Counts, Expected, Known};
-use crate::event::HashKey;
+use crate::model::clock::Clock;
+use crate::model::event::HashKey;
 use crate::store::trusted::Following;
 use crate::store::{
     Begun, Committed, Delivery, Error, EventRef, MoveRow, Pace, PresenceRow, Pruned, Receipt,

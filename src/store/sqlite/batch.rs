@@ -3,18 +3,19 @@
 use rusqlite::Connection;
 
 use crate::engine::{Changes, Fact, Progress, Seen};
-use crate::event::{Chunk, Event};
-use crate::refusal::Other;
+use crate::model::event::{Chunk, Event};
+use crate::model::refusal::Other;
 use crate::store::{
     Act, Batch, Committed, Delivery, Error, EventRef, Kept, Overflowing, Receipt, Settlement,
 };
 
-use super::head::{Head, Stamp};
-use super::late::Origin;
-use super::memory::Memory;
-use super::sources::Delivered;
-use super::windows::Written;
-use super::{SqliteStore, head, kept, late, receipts, sources, windows};
+use super::SqliteStore;
+use super::cache::Memory;
+use super::tables::side_output::Origin;
+use super::tables::sources::Delivered;
+use super::tables::store_meta::{Head, Stamp};
+use super::tables::windows::Written;
+use super::tables::{receipts, settlement, side_output, sources, store_meta, windows};
 
 /// A batch whose transaction is open; dropping it undoes it.
 pub(super) struct SqliteBatch<'s> {
@@ -106,8 +107,8 @@ impl Batch for SqliteBatch<'_> {
                     let ledger = memory.ledger(connection, head)?;
                     ledger.record(connection, chunk, key, &changes.recorded, batch)?;
                 }
-                late::keep_late(connection, &origin, window_ms, &changes.late)?;
-                late::hold(connection, &origin, &changes.held)?;
+                side_output::keep_late(connection, &origin, window_ms, &changes.late)?;
+                side_output::hold(connection, &origin, &changes.held)?;
                 let delivered = Delivered { batch, file: &delivery.file };
                 let delivered = changes.is_delivery.then_some(delivered);
                 sources::add(connection, &changes.sources, delivered)?;
@@ -151,7 +152,7 @@ impl Batch for SqliteBatch<'_> {
         let begun = self.begun;
         self.store.attempt_in_memory("read what was kept", |connection, memory| {
             memory.recent(connection, begun)?.work_in(connection)?;
-            kept::next(connection, kind, after, now, chunk, refs)
+            settlement::next(connection, kind, after, now, chunk, refs)
         })
     }
 
@@ -161,7 +162,7 @@ impl Batch for SqliteBatch<'_> {
         let absent =
             self.store.attempt_in_memory("settle what was kept", |connection, memory| {
                 memory.recent(connection, begun)?.work_in(connection)?;
-                kept::settle(connection, refs, settlement, batch, now_ms)
+                settlement::settle(connection, refs, settlement, batch, now_ms)
             })?;
         if let Some(event) = absent {
             self.state = State::Spoilt;
@@ -254,7 +255,7 @@ impl Batch for SqliteBatch<'_> {
                 sources::stamp(connection, committed.batch, committed_at_ms)?;
             }
             receipts::keep(connection, delivery, receipt, &committed, committed_at_ms)?;
-            head::save(connection, ended)
+            store_meta::save(connection, ended)
         })?;
         // whatever comes of it, there is nothing left to undo
         self.state = State::Ended;

@@ -1,56 +1,50 @@
 //! The store in SQLite: one file, a write-ahead log, one writer at a time, readers that never wait.
 
-mod accounts;
-mod backup;
+mod audit;
 mod batch;
+mod cache;
 mod codec;
-mod connect;
-mod create;
-mod fault;
-mod head;
-mod holder;
-mod kept;
-mod late;
+mod file;
 mod ledger;
-mod memory;
-mod place;
 mod prune;
-mod read;
-mod receipts;
-mod recent;
-mod removed;
-mod schema;
-mod sources;
-mod sync;
-mod verify;
-mod windows;
+mod reader;
+mod tables;
+mod write_buffer;
 
+use file::backup;
+use file::connect;
+use file::create;
+use file::location;
+use file::schema;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+use tables::receipts;
+use tables::sources;
+use tables::store_meta;
 
 use rusqlite::Connection;
 
-pub use read::SqliteSnapshot;
-pub use verify::{Entries, KeptIn, KeptOne, Lookup, Scratch};
+pub use audit::{Entries, KeptIn, KeptOne, Lookup, Scratch};
+pub use reader::SqliteSnapshot;
 
-use crate::clock::Clock;
 use crate::engine::Known;
 use crate::engine::settings::Settings;
-use crate::event::HashKey;
+use crate::model::clock::Clock;
+use crate::model::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::trusted::Following;
 use crate::store::{
     Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Silent, Store,
 };
 use batch::SqliteBatch;
-use connect::Writer;
-use fault::{fault, stuck};
-use head::Head;
-use holder::Holder;
-use memory::Memory;
-use place::{FileId, with_ending};
-use sync::Unsynced;
+use cache::Memory;
+use file::connect::Writer;
+use file::fault::{fault, stuck};
+use file::location::{FileId, with_ending};
+use file::lock_owner::Holder;
+use file::sync::Unsynced;
+use tables::store_meta::Head;
 
 /// Which other process holds the store in the file of that name at this moment, so that nobody else
 /// can write to it: such as `process 1234 (sqlite3)`. None when none is seen to.
@@ -93,7 +87,7 @@ pub fn pinned_log(path: &Path) -> Option<PinnedLog> {
 
 /// The log of a store that is gone, or of which only an empty file is left; none when there is none.
 pub fn left_log(path: &Path) -> Option<PathBuf> {
-    place::left_log(path)
+    location::left_log(path)
 }
 
 /// How a store is used; nothing of it is kept in the store.
@@ -205,9 +199,9 @@ impl SqliteStore {
             (error, _) => error,
         })?;
         let Writer { connection, settings, found_version } = opened;
-        let hash_key =
-            head::hash_key(&connection).map_err(|error| fault(path, "read its secret", &error))?;
-        let kept_ms = head::load(&connection).map(|head| head.trusted_ms);
+        let hash_key = store_meta::hash_key(&connection)
+            .map_err(|error| fault(path, "read its secret", &error))?;
+        let kept_ms = store_meta::load(&connection).map(|head| head.trusted_ms);
         let kept_ms = kept_ms.map_err(|error| fault(path, "read its time", &error))?;
         let following = Following::new(options.clock);
         // whoever left a log may have ended over a sync that failed, and told nobody
@@ -253,10 +247,10 @@ impl SqliteStore {
     #[doc(hidden)]
     pub fn with_runs_of(mut self, ids: u64) -> SqliteStore {
         let least_merge_ids = ids / 8;
-        self.memory = Memory::of_sizes(memory::Sizes {
+        self.memory = Memory::of_sizes(cache::Sizes {
             tail_entries: ids,
             least_merge_ids,
-            ..memory::Sizes::default()
+            ..cache::Sizes::default()
         });
         self
     }
@@ -439,7 +433,7 @@ impl SqliteStore {
         self.start(synced)?;
         let known = self.attempt("look for its receipt", |connection| {
             let known = receipts::known(connection, &delivery.token)?;
-            Ok((known, head::load(connection)?))
+            Ok((known, store_meta::load(connection)?))
         })?;
         match known {
             (Some(committed), _) => {
@@ -474,10 +468,10 @@ impl SqliteStore {
     ) -> Result<T, Error> {
         self.start(true)?;
         let done = self.attempt_in_memory(doing, |connection, memory| {
-            let mut head = head::load(connection)?;
+            let mut head = store_meta::load(connection)?;
             memory.recent(connection, head.stamp())?.work_in(connection)?;
             head.removals += 1;
-            head::save(connection, &head)?;
+            store_meta::save(connection, &head)?;
             work(connection)
         })?;
         self.memory.distrust();
@@ -490,9 +484,9 @@ impl SqliteStore {
     fn set_time(&mut self, time: impl FnOnce(Option<i64>) -> i64) -> Result<(), Error> {
         let following = Following::new(self.options.clock);
         let kept_ms = self.transact("keep its time", |connection| {
-            let mut head = head::load(connection)?;
+            let mut head = store_meta::load(connection)?;
             head.trusted_ms = Some(time(head.trusted_ms));
-            head::save(connection, &head)?;
+            store_meta::save(connection, &head)?;
             Ok(head.trusted_ms)
         })?;
         self.unsynced.wrote();
@@ -503,7 +497,7 @@ impl SqliteStore {
     /// What retention may remove at this moment.
     fn retention_bounds(&mut self, what: &Retention) -> Result<Bounds, Error> {
         let settings = self.settings;
-        let head = self.transact("see what may be removed", head::load)?;
+        let head = self.transact("see what may be removed", store_meta::load)?;
         let now_ms = self.following.trusted_ms(head.trusted_ms);
         let Head { watermark_ms, last_number, .. } = head;
         Ok(what.bounds(&settings, Moment { watermark_ms, last_number, now_ms }))

@@ -7,9 +7,10 @@ use crate::engine::window;
 use crate::store::retention::{Bounds, ReceiptBound};
 use crate::store::{Error, Pace, Pruned, Retention};
 
+use super::SqliteStore;
 use super::ledger::{self, Walk};
-use super::removed::{self, Kind, Removed};
-use super::{SqliteStore, accounts, head};
+use super::tables::removed::{self, Kind, Removed};
+use super::tables::{accounts, store_meta};
 
 /// Rows looked at or removed in one transaction.
 pub(super) const ROWS_AT_ONCE: usize = 5000;
@@ -83,13 +84,13 @@ fn late(
                 .collect::<rusqlite::Result<_>>()?;
             let mut delete = connection
                 .prepare_cached("DELETE FROM late WHERE batch = ?1 AND event_index = ?2")?;
-            let mut head = head::load(connection)?;
+            let mut head = store_meta::load(connection)?;
             for (batch, index, applied) in &found {
                 delete.execute(params![batch, index])?;
                 head.late_kept = head.late_kept.saturating_sub(1);
                 head.late_applied = head.late_applied.saturating_sub(u64::from(*applied));
             }
-            head::save(connection, &head)?;
+            store_meta::save(connection, &head)?;
             removed::add(connection, Kind::Late, &rows(found.len(), None))?;
             Ok(found.len())
         })?;
@@ -142,7 +143,7 @@ fn windows(
 
 /// Removes those for which nothing waits, with their revisions; says how many of each.
 fn remove_windows(connection: &Connection, looked: &[Looked]) -> rusqlite::Result<(u64, u64)> {
-    let mut head = head::load(connection)?;
+    let mut head = store_meta::load(connection)?;
     let mut delete =
         connection.prepare_cached("DELETE FROM windows WHERE start_ms = ?1 AND key = ?2")?;
     let mut forget =
@@ -159,7 +160,7 @@ fn remove_windows(connection: &Connection, looked: &[Looked]) -> rusqlite::Resul
         }
     }
     if windows > 0 {
-        head::save(connection, &head)?;
+        store_meta::save(connection, &head)?;
         let up_to = head.pruned_start_ms;
         removed::add(connection, Kind::Windows, &rows(windows as usize, up_to))?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::memory::Sizes;
+use super::cache::Sizes;
 use super::*;
 use crate::store::Snapshot;
 use crate::store::conformance::{Subject, agree_with_the_model, conformance};

@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use windowflow::spool::trying::{Hand, Trying};
-use windowflow::spool::{Entry, Spool, ready};
+use windowflow::spool::in_flight::{Hand, Trying};
+use windowflow::spool::{Entry, Spool, safe_open};
 
 use super::{accepted, one, write_config};
 use crate::world::{World, skip};
@@ -70,7 +70,7 @@ fn in_the_lower_layer() {
     let spool = Spool::at(&world.spool());
     let entry = Entry::new(None, ".poison");
     let (trying, _) = Trying::begin(&spool).unwrap();
-    let opened = ready::open_entry(spool.inbox(), &entry).unwrap();
+    let opened = safe_open::open_entry(spool.inbox(), &entry).unwrap();
     trying.take(Hand::Reader, &entry, &opened);
     drop(trying);
     let poison = world.inbox().join(".poison");
@@ -79,7 +79,7 @@ fn in_the_lower_layer() {
     fs::set_permissions(&poison, fs::Permissions::from_mode(0o600)).unwrap();
     assert_ne!(born(), before, "this overlay keeps times of birth: nothing is tried here");
     assert!(
-        opened.unchanged().unwrap() && ready::leads_to(spool.inbox(), &entry, &opened).unwrap()
+        opened.unchanged().unwrap() && safe_open::leads_to(spool.inbox(), &entry, &opened).unwrap()
     );
     let (_, suspects) = Trying::begin(&spool).unwrap();
     assert_eq!(suspects.len(), 1);

@@ -202,7 +202,7 @@ fn check_commands(world: &World) {
 fn nothing_from_outside_reaches_a_terminal_as_it_is() {
     let world = World::new();
     world.init(1000, 0, &["--max-future-ms", "1000"]);
-    let now_ms = windowflow::clock::Clock::System.now_ms();
+    let now_ms = windowflow::model::clock::Clock::System.now_ms();
     check_text("notified", &fill(&world, now_ms));
     let log = world.log();
     check_text("the log", &log);

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 
 use sha2::Digest as _;
 use windowflow::decode::{Decoder, Fault, Limits};
-use windowflow::event::{Chunk, Event};
-use windowflow::refusal::{Code, Refusal};
+use windowflow::model::event::{Chunk, Event};
+use windowflow::model::refusal::{Code, Refusal};
 
 use super::slow::{self, Owned, Reading};
 

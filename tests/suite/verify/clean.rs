@@ -1,8 +1,8 @@
 //! Where nothing is wrong, nothing is found, and all is looked at.
 
 use windowflow::engine::settings::LatePolicy;
+use windowflow::query::verify::Verified;
 use windowflow::store::Retention;
-use windowflow::verify::Verified;
 
 use crate::draw::{Draw, Step};
 use crate::model::{Event, Model};

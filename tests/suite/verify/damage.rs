@@ -6,9 +6,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use windowflow::engine::settings::{LatePolicy, LateRule};
-use windowflow::store::checkup::Code;
+use windowflow::query::verify::{Verified, Verify};
+use windowflow::store::audit::Code;
 use windowflow::store::{Retention, Store as _};
-use windowflow::verify::{Verified, Verify};
 
 use super::clean::{figure, told};
 use super::spool;

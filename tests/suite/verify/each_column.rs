@@ -13,9 +13,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 use windowflow::decode::Limits;
 use windowflow::engine::settings::{LatePolicy, LateRule};
+use windowflow::maintenance::repair::repair;
+use windowflow::query::verify::Verify;
 use windowflow::spool::Spool;
 use windowflow::store::{Retention, Store};
-use windowflow::verify::{Verify, repair};
 
 use super::clean::{figure, told};
 use crate::draw::Draw;
@@ -481,7 +482,7 @@ fn case_137_each_damage_is_found_or_stands_in_the_manual() {
     assert!(
         wrong.is_empty(),
         "verify did not find these. For a new column: let verify compare it with what the files, \
-         the ids or another value say (src/store/sqlite/verify, src/verify); only if the store says \
+         the ids or another value say (src/store/sqlite/audit, src/query/verify); only if the store says \
          it once and nothing else tells, add it to UNSEEN with its reason, and to the README \
          ('What it cannot see'):\n{}",
         wrong.join("\n")

@@ -6,22 +6,22 @@
 //! new id that the run does not hold it. What a filter does not rule out is looked up, and compared
 //! with its entry. An id that came again after it was forgotten has one entry still: its last.
 
-mod build;
+mod audit;
+mod bloom;
+mod compaction;
 mod cursor;
-mod filter;
-mod forget;
-mod in_order;
-mod merge;
+mod duplicate_check;
+mod expire;
+mod lookup;
+mod memtable;
 mod old;
-mod reader;
+mod ordered_lookup;
+mod prefetch;
 mod rebuild;
-mod remembered;
 mod row;
 mod run;
-mod scout;
-mod tail;
-mod twice;
-mod verify;
+mod run_builder;
+mod scan;
 
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
@@ -29,27 +29,27 @@ use std::sync::{Arc, PoisonError};
 use rusqlite::{Connection, params};
 
 use crate::engine::{Fact, Seen};
-use crate::event::{Chunk, HashKey};
-use crate::refusal::Other;
+use crate::model::event::{Chunk, HashKey};
+use crate::model::refusal::Other;
 use crate::store::Scout;
 
-use super::memory::Sizes;
-use build::Build;
+use super::cache::Sizes;
+pub(super) use audit::{check_entries, check_runs};
+use compaction::Merging;
 use cursor::Cursor;
-pub(super) use forget::{Walk, count, forget_some};
-pub(super) use in_order::InOrder;
-use merge::Merging;
+pub(super) use duplicate_check::check_twice;
+pub(super) use expire::{Walk, count, forget_some};
+pub(super) use lookup::remembered;
+use memtable::Tail;
 pub(super) use old::take_over;
-pub(super) use reader::Reader;
+pub(super) use ordered_lookup::InOrder;
+pub(super) use prefetch::Open;
+use prefetch::{Ahead, Hint, Shared};
 pub(super) use rebuild::rebuild;
-pub(super) use remembered::remembered;
 use row::{Entries, Entry, RowWriter};
 use run::{New, Run};
-pub(super) use scout::Open;
-use scout::{Ahead, Hint, Shared};
-use tail::Tail;
-pub(super) use twice::check_twice;
-pub(super) use verify::{check_entries, check_runs};
+use run_builder::Build;
+pub(super) use scan::Reader;
 
 /// For how many ids memory is fetched ahead.
 const AT_ONCE: usize = 256;
@@ -372,7 +372,7 @@ impl Ledger {
         again.dedup();
         for (position, hash) in again {
             self.must_load = true;
-            forget::forget_one(connection, position, hash)?;
+            expire::forget_one(connection, position, hash)?;
         }
         Ok(())
     }

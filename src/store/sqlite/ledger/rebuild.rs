@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, params};
 
+use super::memtable::Tail;
 use super::row::Entries;
-use super::tail::Tail;
 use super::{Ledger, run};
-use crate::store::sqlite::memory::Sizes;
+use crate::store::sqlite::cache::Sizes;
 
 /// Takes all runs away, and makes them anew. The last entries stay without one, as they do when
 /// batches come in.

@@ -6,7 +6,7 @@
 //! keeps its place with a length of nothing.
 
 use crate::engine::Seen;
-use crate::event::Event;
+use crate::model::event::Event;
 use crate::store::sqlite::codec::{Damaged, Reader, put, put_signed, signed_bytes};
 
 /// The most bytes of a row: with what SQLite adds, it fills a page of 4 KiB.

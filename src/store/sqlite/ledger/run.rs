@@ -8,7 +8,7 @@
 use rusqlite::blob::ZeroBlob;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, Row, params};
 
-use super::filter::Filter;
+use super::bloom::Filter;
 use super::{SHORT_BITS, slot_of};
 use crate::store::sqlite::codec::Damaged;
 

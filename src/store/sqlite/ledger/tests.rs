@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::*;
-use crate::event::{Event, Place as At};
+use crate::model::event::{Event, Place as At};
 use crate::store::EventRef;
 
 const KEY: HashKey = HashKey([3; 16]);
@@ -28,12 +28,12 @@ fn database(path: &Path) -> Connection {
     let connection = Connection::open(path).unwrap();
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).unwrap();
     connection.pragma_update(None, "synchronous", "OFF").unwrap();
-    let tables = include_str!("../schema/0003.sql");
+    let tables = include_str!("../file/schema/0003.sql");
     let from = tables.find("-- what came with ids").unwrap();
     connection.execute_batch(&tables[from..]).unwrap();
     connection.execute_batch("CREATE TABLE store (hash_key BLOB NOT NULL)").unwrap();
     let (_, removed) =
-        include_str!("../schema/0004.sql").split_once("CREATE TABLE removed").unwrap();
+        include_str!("../file/schema/0004.sql").split_once("CREATE TABLE removed").unwrap();
     let (columns, _) = removed.split_once(';').unwrap();
     connection.execute_batch(&format!("CREATE TABLE removed{columns}")).unwrap();
     connection.execute("INSERT INTO store VALUES (?1)", [KEY.0]).unwrap();

@@ -122,7 +122,7 @@ fn a_batch_that_is_open_is_seen_by_nobody() {
     let before = Dump::of(&SqliteStore::snapshot(&path, options()).unwrap());
     let Begun::Open(mut batch) = store.begin(&delivery(2)).unwrap() else { panic!("known") };
     let changes = crate::engine::Changes { watermark_ms: 9000, ..Default::default() };
-    batch.apply(&crate::event::Chunk::default(), &changes).unwrap();
+    batch.apply(&crate::model::event::Chunk::default(), &changes).unwrap();
     assert_eq!(Dump::of(&SqliteStore::snapshot(&path, options()).unwrap()), before);
     drop(batch);
 }

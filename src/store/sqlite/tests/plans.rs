@@ -18,19 +18,19 @@ fn every_question_has_its_index() {
         plan
     };
     let texts: Vec<String> = [
-        include_str!("../accounts.rs"),
-        include_str!("../read.rs"),
-        include_str!("../kept.rs"),
-        include_str!("../sources.rs"),
+        include_str!("../tables/accounts.rs"),
+        include_str!("../reader.rs"),
+        include_str!("../tables/settlement.rs"),
+        include_str!("../tables/sources.rs"),
         include_str!("../prune.rs"),
-        include_str!("../windows.rs"),
-        include_str!("../receipts.rs"),
+        include_str!("../tables/windows.rs"),
+        include_str!("../tables/receipts.rs"),
         include_str!("../ledger/mod.rs"),
         include_str!("../ledger/cursor.rs"),
-        include_str!("../ledger/forget.rs"),
+        include_str!("../ledger/expire.rs"),
         include_str!("../ledger/run.rs"),
-        include_str!("../recent/mod.rs"),
-        include_str!("../recent/row.rs"),
+        include_str!("../write_buffer/mod.rs"),
+        include_str!("../write_buffer/row.rs"),
     ]
     .into_iter()
     .flat_map(queries)
@@ -90,7 +90,7 @@ fn case_119_no_question_walks_over_all_sources() {
         assert!(plan.contains(index), "{sql}: {plan}");
     }
     // and the questions themselves are those
-    let texts = queries(include_str!("../sources.rs"));
+    let texts = queries(include_str!("../tables/sources.rs"));
     let awaited = "(declared = 1 OR expected = 1)";
     assert_eq!(texts.iter().filter(|sql| sql.contains(awaited)).count(), 2, "{texts:?}");
 }

@@ -1,7 +1,7 @@
 //! The trusted time of a store that is opened under clocks that are wrong.
 
-use crate::clock::Clock;
 use crate::engine::settings::Settings;
+use crate::model::clock::Clock;
 use crate::store::conformance::{deliver, ev};
 use crate::store::memory::MemoryStore;
 use crate::store::sqlite::{Options, SqliteStore};
