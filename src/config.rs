@@ -24,7 +24,7 @@ use crate::spool::name::{Ignored, shown_path};
 use crate::spool::scan::Order;
 pub use error::{ConfigError, Problem};
 
-use reader::{Reader, Section, place_of};
+use reader::{Section, TableReader, place_of};
 
 /// The store's file name in the spool, where nothing names another.
 pub const DB_FILE_NAME: &str = "windowflow.db";
@@ -56,20 +56,20 @@ pub struct Config {
     /// says holds.
     pub window: Option<Settings>,
     /// `[inbox]`.
-    pub inbox: Inbox,
+    pub inbox: InboxConfig,
     /// `[sources]`.
-    pub sources: Sources,
+    pub sources: SourcesConfig,
     /// `[limits]`.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// `[retention]`.
-    pub retention: Retention,
+    pub retention: RetentionConfig,
     /// `[daemon]`.
-    pub daemon: Daemon,
+    pub daemon: DaemonConfig,
 }
 
 /// When a file is ready, and which one comes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inbox {
+pub struct InboxConfig {
     /// How long size and mtime of a file that is written in place must have been still, 0 to
     /// 3600000 ms; 1000 by default.
     pub settle_ms: u64,
@@ -94,7 +94,7 @@ pub enum InboxOrder {
 
 /// Which sources are waited for, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sources {
+pub struct SourcesConfig {
     /// After how long without anything from it a source is idle, 1000 to 31536000000 ms (a year);
     /// none, the default: never.
     pub idle_timeout_ms: Option<u64>,
@@ -108,13 +108,13 @@ pub struct Sources {
     pub accept_new: bool,
 }
 
-impl Default for Sources {
-    fn default() -> Sources {
-        Sources { idle_timeout_ms: None, declared: Vec::new(), max: 10_000, accept_new: true }
+impl Default for SourcesConfig {
+    fn default() -> SourcesConfig {
+        SourcesConfig { idle_timeout_ms: None, declared: Vec::new(), max: 10_000, accept_new: true }
     }
 }
 
-impl Sources {
+impl SourcesConfig {
     /// After how long without anything from it a source is idle.
     pub fn idle_timeout(&self) -> Option<Duration> {
         self.idle_timeout_ms.map(Duration::from_millis)
@@ -128,7 +128,7 @@ impl Sources {
 
 /// How large what is read may be. Beyond it a batch is refused, with a code of its own for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// Bytes of one event, 64 to 1073741824; 1048576 by default. It is held in memory whole.
     pub max_event_bytes: u64,
     /// Bytes of a file as it lies in the inbox, from 1 on; none, the default, is no bound.
@@ -140,7 +140,7 @@ pub struct Limits {
 /// After how many days what is removed, each 1 to 36500; none, the default: never. What a promise
 /// needs is kept all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
+pub struct RetentionConfig {
     /// Final windows, by how far they end behind the watermark.
     pub windows_days: Option<u64>,
     /// Late events in the side output, by how far their window ends behind the watermark.
@@ -161,7 +161,7 @@ pub struct Retention {
 
 /// How the daemon waits, gives up and speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Daemon {
+pub struct DaemonConfig {
     /// How long a batch in hand may take to end after a first request to stop, 0 to 3600000 ms;
     /// 10000 by default. Then it is undone.
     pub stop_grace_ms: u64,
@@ -179,7 +179,7 @@ pub struct Daemon {
     pub log: Level,
 }
 
-impl Inbox {
+impl InboxConfig {
     /// For how long a file that is written in place must have been still.
     pub fn settle(&self) -> Duration {
         Duration::from_millis(self.settle_ms)
@@ -205,7 +205,7 @@ impl Inbox {
     }
 }
 
-impl Limits {
+impl LimitsConfig {
     /// The bounds, as the decoder has them.
     pub fn for_decoding(&self) -> decode::Limits {
         decode::Limits {
@@ -216,7 +216,7 @@ impl Limits {
     }
 }
 
-impl Daemon {
+impl DaemonConfig {
     /// How long a batch in hand may take to end after a first request to stop.
     pub fn stop_grace(&self) -> Duration {
         Duration::from_millis(self.stop_grace_ms)
@@ -233,9 +233,9 @@ impl Daemon {
     }
 }
 
-impl Default for Inbox {
-    fn default() -> Inbox {
-        Inbox {
+impl Default for InboxConfig {
+    fn default() -> InboxConfig {
+        InboxConfig {
             settle_ms: 1000,
             rescan_ms: 10_000,
             order: InboxOrder::default(),
@@ -244,15 +244,19 @@ impl Default for Inbox {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { max_event_bytes: 1 << 20, max_file_bytes: None, max_inflated_bytes: 16 << 30 }
+impl Default for LimitsConfig {
+    fn default() -> LimitsConfig {
+        LimitsConfig {
+            max_event_bytes: 1 << 20,
+            max_file_bytes: None,
+            max_inflated_bytes: 16 << 30,
+        }
     }
 }
 
-impl Default for Daemon {
-    fn default() -> Daemon {
-        Daemon {
+impl Default for DaemonConfig {
+    fn default() -> DaemonConfig {
+        DaemonConfig {
             stop_grace_ms: 10_000,
             backoff_min_ms: 250,
             backoff_max_ms: 30_000,
@@ -297,7 +301,7 @@ impl Config {
             let message = format!("this is no TOML: {}", error.message());
             ConfigError::invalid(vec![Problem { line, column, key: None, message }])
         })?;
-        let mut reader = Reader::new(text, base);
+        let mut reader = TableReader::new(text, base);
         let config = Config::read(&mut reader, table.get_ref());
         let problems = reader.into_problems(table.get_ref());
         if problems.is_empty() { Ok(config) } else { Err(ConfigError::invalid(problems)) }
@@ -337,7 +341,7 @@ impl Config {
         keys
     }
 
-    fn read(reader: &mut Reader<'_>, table: &DeTable<'_>) -> Config {
+    fn read(reader: &mut TableReader<'_>, table: &DeTable<'_>) -> Config {
         let mut top = reader.top(table);
         let spool = top.path("spool");
         let db = top.path("db");
@@ -397,10 +401,10 @@ fn read_window(mut window: Section<'_, '_, '_>) -> Option<Settings> {
     }
 }
 
-fn read_inbox(mut inbox: Section<'_, '_, '_>) -> Inbox {
-    let default = Inbox::default();
+fn read_inbox(mut inbox: Section<'_, '_, '_>) -> InboxConfig {
+    let default = InboxConfig::default();
     let orders = [("name", InboxOrder::Name), ("mtime", InboxOrder::Mtime)];
-    Inbox {
+    InboxConfig {
         settle_ms: inbox.number("settle_ms", 0..=HOUR_MS, default.settle_ms),
         rescan_ms: inbox.number("rescan_ms", 100..=HOUR_MS, default.rescan_ms),
         order: inbox.choice("order", &orders, default.order),
@@ -421,9 +425,9 @@ fn read_ignore(inbox: &mut Section<'_, '_, '_>) -> Vec<String> {
     }
 }
 
-fn read_sources(mut sources: Section<'_, '_, '_>) -> Sources {
-    let default = Sources::default();
-    Sources {
+fn read_sources(mut sources: Section<'_, '_, '_>) -> SourcesConfig {
+    let default = SourcesConfig::default();
+    SourcesConfig {
         idle_timeout_ms: sources.number_or_off("idle_timeout_ms", 1000..=YEAR_MS, None),
         declared: sources.names("declared"),
         max: sources.number("max", 1..=MAX, default.max),
@@ -431,9 +435,9 @@ fn read_sources(mut sources: Section<'_, '_, '_>) -> Sources {
     }
 }
 
-fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
-    let default = Limits::default();
-    Limits {
+fn read_limits(mut limits: Section<'_, '_, '_>) -> LimitsConfig {
+    let default = LimitsConfig::default();
+    LimitsConfig {
         // no event has fewer bytes than the least
         max_event_bytes: limits.number("max_event_bytes", 64..=1 << 30, default.max_event_bytes),
         max_file_bytes: limits.number_or_off("max_file_bytes", 1..=MAX, None),
@@ -445,10 +449,13 @@ fn read_limits(mut limits: Section<'_, '_, '_>) -> Limits {
     }
 }
 
-fn read_retention(mut retention: Section<'_, '_, '_>, window: Option<&Settings>) -> Retention {
+fn read_retention(
+    mut retention: Section<'_, '_, '_>,
+    window: Option<&Settings>,
+) -> RetentionConfig {
     let failed_max_bytes = retention.number_or_off("failed_max_bytes", 1..=MAX, None);
     let mut days = |key| retention.number_or_off(key, 1..=CENTURY_DAYS, None);
-    let read = Retention {
+    let read = RetentionConfig {
         windows_days: days("windows_days"),
         late_days: days("late_days"),
         receipts_days: days("receipts_days"),
@@ -480,12 +487,12 @@ fn read_retention(mut retention: Section<'_, '_, '_>, window: Option<&Settings>)
     read
 }
 
-fn read_daemon(mut daemon: Section<'_, '_, '_>) -> Daemon {
-    let default = Daemon::default();
+fn read_daemon(mut daemon: Section<'_, '_, '_>) -> DaemonConfig {
+    let default = DaemonConfig::default();
     let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
     let names = ["error", "warn", "info", "debug", "trace"];
     let levels: Vec<(&'static str, Level)> = names.into_iter().zip(levels).collect();
-    let read = Daemon {
+    let read = DaemonConfig {
         stop_grace_ms: daemon.number("stop_grace_ms", 0..=HOUR_MS, default.stop_grace_ms),
         backoff_min_ms: daemon.number("backoff_min_ms", 10..=HOUR_MS, default.backoff_min_ms),
         backoff_max_ms: daemon.number("backoff_max_ms", 10..=HOUR_MS, default.backoff_max_ms),

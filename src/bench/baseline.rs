@@ -9,9 +9,9 @@ use std::time::Instant;
 use rusqlite::{Connection, Transaction, params};
 use serde::Deserialize;
 
-use super::model::{Checksums, State, Sums};
+use super::model::{Checksums, ModelState, Sums};
 use super::workload::{LATENESS_MS, WINDOW_MS};
-use super::{Error, at};
+use super::{BenchError, at};
 
 const SCHEMA: &str = "
     CREATE TABLE ids (id TEXT PRIMARY KEY, key TEXT NOT NULL, timestamp_ms INTEGER NOT NULL,
@@ -38,9 +38,9 @@ struct Event<'a> {
     value: i64,
 }
 
-impl From<rusqlite::Error> for Error {
-    fn from(error: rusqlite::Error) -> Error {
-        Error::Failed(format!("the baseline's own database: {error}"))
+impl From<rusqlite::Error> for BenchError {
+    fn from(error: rusqlite::Error) -> BenchError {
+        BenchError::Failed(format!("the baseline's own database: {error}"))
     }
 }
 
@@ -49,8 +49,8 @@ impl From<rusqlite::Error> for Error {
 pub(super) fn run(
     files: &[PathBuf],
     folder: &Path,
-    each: &mut dyn FnMut() -> Result<(), Error>,
-) -> Result<(f64, State), Error> {
+    each: &mut dyn FnMut() -> Result<(), BenchError>,
+) -> Result<(f64, ModelState), BenchError> {
     let db = folder.join("baseline.db");
     let begun = Instant::now();
     let mut connection = Connection::open(&db)?;
@@ -61,7 +61,7 @@ pub(super) fn run(
     for path in files {
         let file = fs::read(path).map_err(|error| at(path, &error))?;
         let events: Vec<Event<'_>> = serde_json::from_slice(&file)
-            .map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+            .map_err(|error| BenchError::Failed(format!("{}: {error}", path.display())))?;
         let transaction = connection.transaction()?;
         take(&transaction, &events)?;
         transaction.commit()?;
@@ -72,7 +72,7 @@ pub(super) fn run(
     Ok((seconds, found(&Connection::open(&db)?)?))
 }
 
-fn take(transaction: &Transaction<'_>, events: &[Event<'_>]) -> Result<(), Error> {
+fn take(transaction: &Transaction<'_>, events: &[Event<'_>]) -> Result<(), BenchError> {
     let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO ids VALUES (?, ?, ?, ?)")?;
     let mut look_up = transaction.prepare_cached(
         "SELECT key = ?2 AND timestamp_ms = ?3 AND value = ?4 FROM ids WHERE id = ?1",
@@ -86,7 +86,7 @@ fn take(transaction: &Transaction<'_>, events: &[Event<'_>]) -> Result<(), Error
         let event = params![id, key, timestamp_ms, value];
         if insert.execute(event)? == 0 {
             if !look_up.query_row(event, |row| row.get::<_, bool>(0))? {
-                return Err(Error::Failed(format!("the baseline found a conflict at {id}")));
+                return Err(BenchError::Failed(format!("the baseline found a conflict at {id}")));
             }
             duplicate += 1;
             continue;
@@ -109,14 +109,14 @@ fn take(transaction: &Transaction<'_>, events: &[Event<'_>]) -> Result<(), Error
     Ok(())
 }
 
-fn found(connection: &Connection) -> Result<State, Error> {
+fn found(connection: &Connection) -> Result<ModelState, BenchError> {
     let totals = connection.query_row("SELECT * FROM totals", [], |row| {
-        Ok(State {
+        Ok(ModelState {
             accepted: row.get(0)?,
             late: row.get(1)?,
             duplicate: row.get(2)?,
             watermark_ms: row.get(3)?,
-            ..State::default()
+            ..ModelState::default()
         })
     })?;
     let starts = "SELECT count(DISTINCT start_ms) FROM windows";
@@ -135,5 +135,5 @@ fn found(connection: &Connection) -> Result<State, Error> {
         let (id, key): (String, String) = (row.get(0)?, row.get(1)?);
         checksums.late(&id, &key, row.get(2)?, row.get(3)?);
     }
-    Ok(checksums.into_state(State { window_starts, ..totals }))
+    Ok(checksums.into_state(ModelState { window_starts, ..totals }))
 }

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use super::workload::{Generator, Ids, Workload};
-use super::{Error, Watch, at, going_on};
+use super::{BenchError, Watch, at, going_on};
 use crate::spool::Spool;
 
 /// When the first event of every store happens: 2026-01-01.
@@ -143,7 +143,12 @@ impl Dimension {
 
     /// Puts what makes a store so large into its inbox. What has one name for all is left to who
     /// runs the daemon.
-    pub(super) fn fill(&self, spool: &Path, size: u64, watch: &mut Watch<'_>) -> Result<(), Error> {
+    pub(super) fn fill(
+        &self,
+        spool: &Path,
+        size: u64,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), BenchError> {
         let inbox = Spool::at(spool).inbox().to_owned();
         let mut going = |done| going_on(watch(&format!("{}: writing", self.name), done, size));
         match self.make {
@@ -196,7 +201,7 @@ impl Dimension {
 }
 
 /// A file with these lines. It has its name only once it is whole.
-pub(super) fn put(path: &Path, lines: impl IntoIterator<Item = String>) -> Result<(), Error> {
+pub(super) fn put(path: &Path, lines: impl IntoIterator<Item = String>) -> Result<(), BenchError> {
     let folder = path.parent().unwrap_or(path);
     if !folder.is_dir() {
         fs::create_dir(folder).map_err(|error| at(folder, &error))?;

@@ -12,9 +12,9 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use serde::Serialize;
 
-use super::model::{self, State};
+use super::model::{self, ModelState};
 use super::workload::{LATENESS_MS, WINDOW_MS};
-use super::{Error, at};
+use super::{BenchError, at};
 use crate::config::DB_FILE_NAME;
 use crate::engine::settings::Settings;
 use crate::spool::Spool;
@@ -50,7 +50,7 @@ struct Written {
 }
 
 impl Written {
-    fn so_far() -> Result<Written, Error> {
+    fn so_far() -> Result<Written, BenchError> {
         let path = Path::new("/proc/self/io");
         let io = fs::read_to_string(path).map_err(|error| at(path, &error))?;
         let number = |label| number_after(&io, label).unwrap_or(0);
@@ -67,11 +67,11 @@ pub(super) struct Bed {
 
 impl Bed {
     /// Makes it in a folder that is not there yet.
-    pub(super) fn make(folder: &Path) -> Result<Bed, Error> {
+    pub(super) fn make(folder: &Path) -> Result<Bed, BenchError> {
         let bed = Bed { spool: folder.to_owned(), db: folder.join(DB_FILE_NAME) };
         fs::create_dir_all(bed.inbox()).map_err(|error| at(folder, &error))?;
         let settings = Settings::new(WINDOW_MS, LATENESS_MS)
-            .map_err(|error| Error::Failed(error.to_string()))?;
+            .map_err(|error| BenchError::Failed(error.to_string()))?;
         SqliteStore::create(&bed.db, settings, Options::default())?;
         Ok(bed)
     }
@@ -81,7 +81,7 @@ impl Bed {
     }
 
     /// Links files into the inbox, under a name that begins with that word and keeps their order.
-    pub(super) fn drop_in(&self, files: &[PathBuf], word: &str) -> Result<(), Error> {
+    pub(super) fn drop_in(&self, files: &[PathBuf], word: &str) -> Result<(), BenchError> {
         let inbox = self.inbox();
         for file in files {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -92,8 +92,12 @@ impl Bed {
     }
 
     /// Lets the daemon drain the inbox.
-    pub(super) fn drain(&self, go_on: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Usage, Error> {
-        let failed = |error: std::io::Error| Error::Failed(format!("cannot run itself: {error}"));
+    pub(super) fn drain(
+        &self,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Usage, BenchError> {
+        let failed =
+            |error: std::io::Error| BenchError::Failed(format!("cannot run itself: {error}"));
         let program = std::env::current_exe().map_err(failed)?;
         let log = self.spool.join("bench.log");
         let said = File::create(&log).map_err(|error| at(&log, &error))?;
@@ -120,30 +124,30 @@ impl Bed {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let last: Vec<&str> = said.lines().rev().take(3).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                Err(Error::Failed(format!("the daemon ended with {status}; it said:\n{last}")))
+                Err(BenchError::Failed(format!("the daemon ended with {status}; it said:\n{last}")))
             }
         }
     }
 
     /// Removes what was done, so that room on the disk is not what ends a long run.
-    pub(super) fn clear_done(&self) -> Result<(), Error> {
+    pub(super) fn clear_done(&self) -> Result<(), BenchError> {
         let done = Spool::at(&self.spool).done().to_owned();
         fs::remove_dir_all(&done).map_err(|error| at(&done, &error))
     }
 
     /// Compares the store with what it must hold.
-    pub(super) fn check(&self, expected: &State, when: &str) -> Result<(), Error> {
+    pub(super) fn check(&self, expected: &ModelState, when: &str) -> Result<(), BenchError> {
         let snapshot = SqliteStore::snapshot(&self.db, Options::default())?;
         let differences = model::found(&snapshot)?.differences(expected);
         match differences.is_empty() {
             true => Ok(()),
-            false => Err(Error::Differs { when: when.to_owned(), differences }),
+            false => Err(BenchError::Differs { when: when.to_owned(), differences }),
         }
     }
 
     /// What the store takes on the disk, with what is left of its log: the daemon writes the one
     /// into the other when it ends. What its readers share in memory does not count.
-    pub(super) fn store_bytes(&self) -> Result<u64, Error> {
+    pub(super) fn store_bytes(&self) -> Result<u64, BenchError> {
         let store = fs::metadata(&self.db).map_err(|error| at(&self.db, &error))?.len();
         let log = self.spool.join(format!("{DB_FILE_NAME}-wal"));
         Ok(store + fs::metadata(log).map_or(0, |log| log.len()))
@@ -152,7 +156,7 @@ impl Bed {
 
 /// Lets the file system of a folder write out all that waits: what is not timed must not be paid for
 /// by what is.
-pub(super) fn settle(folder: &Path) -> Result<(), Error> {
+pub(super) fn settle(folder: &Path) -> Result<(), BenchError> {
     let opened = File::open(folder).map_err(|error| at(folder, &error))?;
     rustix::fs::syncfs(&opened).map_err(|error| at(folder, &error.into()))
 }
@@ -163,7 +167,7 @@ fn watched(
     mut child: Child,
     begun: Instant,
     go_on: &mut dyn FnMut() -> ControlFlow<()>,
-) -> Result<(Usage, ExitStatus), Error> {
+) -> Result<(Usage, ExitStatus), BenchError> {
     let pid = Pid::from_child(&child);
     let (end, ended) = bounded(1);
     // leaves it as it is when it has ended, so that its account can still be read
@@ -195,14 +199,14 @@ fn watched(
         }
     };
     let _ = waiter.join();
-    let failed = |error: std::io::Error| Error::Failed(format!("cannot wait for it: {error}"));
+    let failed = |error: std::io::Error| BenchError::Failed(format!("cannot wait for it: {error}"));
     let took = took.map_err(|error| failed(error.into()))?;
     let path = proc.join("stat");
     let stat = fs::read_to_string(&path).map_err(|error| at(&path, &error));
     let status = child.wait().map_err(failed)?;
     // a terminal tells the daemon at the same moment, and it may have been faster to obey
     if stopped || go_on().is_break() {
-        return Err(Error::Stopped);
+        return Err(BenchError::Stopped);
     }
     let usage = Usage {
         seconds: took.as_secs_f64(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::drain::Bed;
 use super::workload::Generator;
-use super::{Error, Plan, Usage, Watch, at, file_name, going_on};
+use super::{BenchError, Plan, Usage, Watch, at, file_name, going_on};
 
 /// The first round holds no more events than this, and is the first point.
 const FIRST_EVENTS: u64 = 1_000_000;
@@ -68,7 +68,7 @@ struct Grower<'p> {
     files: usize,
 }
 
-pub(super) fn run(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Growth, Error> {
+pub(super) fn run(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Growth, BenchError> {
     let schedule = schedule(plan.events, plan.batch_size);
     let mut first: Vec<(u64, Usage)> = Vec::new();
     for store in 1..FIRST_STORES {
@@ -124,7 +124,7 @@ fn measured(rounds: &[(u64, Usage)]) -> &[(u64, Usage)] {
 
 impl<'p> Grower<'p> {
     /// A store without an id, and the stream from its beginning.
-    fn begin(plan: &'p Plan, folder: &Path, spool: &Path) -> Result<Grower<'p>, Error> {
+    fn begin(plan: &'p Plan, folder: &Path, spool: &Path) -> Result<Grower<'p>, BenchError> {
         Ok(Grower {
             plan,
             generator: Generator::new(plan.workload()),
@@ -135,7 +135,7 @@ impl<'p> Grower<'p> {
     }
 
     /// Writes files with the next events, lets the daemon take them, and removes them.
-    fn round(&mut self, events: u64, watch: &mut Watch<'_>) -> Result<Usage, Error> {
+    fn round(&mut self, events: u64, watch: &mut Watch<'_>) -> Result<Usage, BenchError> {
         let (from, all) = (self.generator.events(), self.plan.events);
         let mut going = || watch("growing", from.min(all), all);
         fs::create_dir(&self.staging).map_err(|error| at(&self.staging, &error))?;
@@ -161,7 +161,7 @@ impl<'p> Grower<'p> {
         round_events: u64,
         last: &[(u64, Usage)],
         watch: &mut Watch<'_>,
-    ) -> Result<Point, Error> {
+    ) -> Result<Point, BenchError> {
         let (events, expected) = (self.generator.events(), self.generator.state());
         let ids = expected.accepted + expected.late;
         let store_bytes = self.bed.store_bytes()?;

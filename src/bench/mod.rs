@@ -23,7 +23,7 @@ use serde::Serialize;
 pub use drain::Usage;
 pub use growth::{Growth, Point};
 pub use machine::Machine;
-pub use model::State;
+pub use model::ModelState;
 pub use outcome::{BaselineSample, Comparison, Medians, Outcome, Rates, Sample};
 pub use probe::{Dimensional, Probed};
 pub use text::write_text;
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// Why there is no result.
 #[derive(Debug)]
-pub enum Error {
+pub enum BenchError {
     /// What came out is not what the model says.
     Differs {
         /// After which part.
@@ -83,39 +83,39 @@ pub enum Error {
     Failed(String),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Differs { when, differences } => write!(
+            BenchError::Differs { when, differences } => write!(
                 f,
                 "wrong after {when}, so that no figure counts: {}",
                 differences.join("; ")
             ),
-            Error::Stopped => f.write_str("stopped; the temporary folder is removed"),
-            Error::Failed(text) => f.write_str(text),
+            BenchError::Stopped => f.write_str("stopped; the temporary folder is removed"),
+            BenchError::Failed(text) => f.write_str(text),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for BenchError {}
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Error {
-        Error::Failed(error.to_string())
+impl From<store::Error> for BenchError {
+    fn from(error: store::Error) -> BenchError {
+        BenchError::Failed(error.to_string())
     }
 }
 
-fn at(path: &Path, error: &io::Error) -> Error {
-    Error::Failed(format!("{}: {error}", path.display()))
+fn at(path: &Path, error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("{}: {error}", path.display()))
 }
 
 /// Told what is being done, how much of it is done, and of how much; a break ends the whole.
 pub type Watch<'w> = dyn FnMut(&str, u64, u64) -> ControlFlow<()> + 'w;
 
-fn going_on(flow: ControlFlow<()>) -> Result<(), Error> {
+fn going_on(flow: ControlFlow<()>) -> Result<(), BenchError> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(Error::Stopped),
+        ControlFlow::Break(()) => Err(BenchError::Stopped),
     }
 }
 
@@ -123,7 +123,7 @@ fn going_on(flow: ControlFlow<()>) -> Result<(), Error> {
 ///
 /// # Errors
 /// When it was stopped, could not do its work, or found a wrong number.
-pub fn run(plan: &Plan, watch: &mut Watch<'_>) -> Result<Outcome, Error> {
+pub fn run(plan: &Plan, watch: &mut Watch<'_>) -> Result<Outcome, BenchError> {
     let folder = tempfile::Builder::new()
         .prefix("windowflow-bench-")
         .tempdir_in(&plan.dir)
@@ -156,7 +156,7 @@ fn dimensions(
     plan: &Plan,
     folder: &Path,
     watch: &mut Watch<'_>,
-) -> Result<Vec<Dimensional>, Error> {
+) -> Result<Vec<Dimensional>, BenchError> {
     let (asked, least) = match &plan.dimension {
         Some(name) => (dimension::Dimension::named(name), 1000),
         None => (vec![dimension::WORKLOAD], 100),
@@ -177,15 +177,15 @@ struct Files {
     paths: Vec<PathBuf>,
     bytes: u64,
     events: u64,
-    expected: State,
+    expected: ModelState,
     // how many files the baseline takes, how many events these hold, and what it must come to
     baseline_files: usize,
     baseline_events: u64,
-    baseline_expected: State,
+    baseline_expected: ModelState,
 }
 
 impl Files {
-    fn write(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Files, Error> {
+    fn write(plan: &Plan, folder: &Path, watch: &mut Watch<'_>) -> Result<Files, BenchError> {
         let mut generator = Generator::new(plan.workload());
         let mut files = Files { events: plan.events, ..Files::default() };
         let folder = folder.join("files");
@@ -228,9 +228,9 @@ fn sample(
     folder: &Path,
     nth: u32,
     watch: &mut Watch<'_>,
-) -> Result<Sample, Error> {
+) -> Result<Sample, BenchError> {
     let bed = Bed::make(folder)?;
-    let mut timed = |part: &str, expected: &State| -> Result<Usage, Error> {
+    let mut timed = |part: &str, expected: &ModelState| -> Result<Usage, BenchError> {
         let what = format!("run {nth} of {}: {part}", plan.runs);
         bed.drop_in(&batch.paths, part)?;
         let usage = bed.drain(&mut || watch(&what, u64::from(nth - 1), u64::from(plan.runs)))?;
@@ -257,7 +257,7 @@ fn naive(
     folder: &Path,
     nth: u32,
     watch: &mut Watch<'_>,
-) -> Result<BaselineSample, Error> {
+) -> Result<BaselineSample, BenchError> {
     let files = &batch.paths[..batch.baseline_files];
     fs::create_dir(folder).map_err(|error| at(folder, &error))?;
     drain::settle(folder)?;
@@ -268,7 +268,7 @@ fn naive(
     })?;
     let differences = found.differences(&batch.baseline_expected);
     if !differences.is_empty() {
-        return Err(Error::Differs { when: what, differences });
+        return Err(BenchError::Differs { when: what, differences });
     }
     fs::remove_dir_all(folder).map_err(|error| at(folder, &error))?;
     let events = batch.baseline_events;

@@ -13,7 +13,7 @@ use crate::store::{self, Snapshot, Span};
 
 /// What a store holds, small enough to be compared and printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct State {
+pub struct ModelState {
     /// Events that count in a window.
     pub accepted: u64,
     /// Events that came for a final window.
@@ -36,10 +36,10 @@ pub struct State {
     pub late_checksum: String,
 }
 
-impl State {
+impl ModelState {
     /// What differs from what was expected, a line each; none when nothing does.
-    pub(super) fn differences(&self, expected: &State) -> Vec<String> {
-        let members = |state: &State| match serde_json::to_value(state) {
+    pub(super) fn differences(&self, expected: &ModelState) -> Vec<String> {
+        let members = |state: &ModelState| match serde_json::to_value(state) {
             Ok(serde_json::Value::Object(members)) => members,
             _ => serde_json::Map::new(),
         };
@@ -51,8 +51,8 @@ impl State {
     }
 
     /// The same after all of it came a second time.
-    pub(super) fn replayed(&self, events: u64) -> State {
-        State { duplicate: self.duplicate + events, ..self.clone() }
+    pub(super) fn replayed(&self, events: u64) -> ModelState {
+        ModelState { duplicate: self.duplicate + events, ..self.clone() }
     }
 }
 
@@ -95,8 +95,8 @@ impl Checksums {
     }
 
     /// Puts what was gathered beside the other figures.
-    pub(super) fn into_state(self, rest: State) -> State {
-        State {
+    pub(super) fn into_state(self, rest: ModelState) -> ModelState {
+        ModelState {
             windows: self.windows,
             windows_checksum: format!("{:032x}", self.windows_sum),
             late_checksum: format!("{:032x}", self.late_sum),
@@ -112,14 +112,15 @@ pub(super) struct Model {
     // the windows that are open, by start; in each one place for every key
     open: BTreeMap<i64, Vec<Sums>>,
     // counts and watermark
-    state: State,
+    state: ModelState,
     // over what cannot change any more
     checksums: Checksums,
 }
 
 impl Model {
     pub(super) fn new(keys: u32) -> Model {
-        let (open, state, checksums) = (BTreeMap::new(), State::default(), Checksums::default());
+        let (open, state, checksums) =
+            (BTreeMap::new(), ModelState::default(), Checksums::default());
         Model { keys, open, state, checksums }
     }
 
@@ -166,7 +167,7 @@ impl Model {
     }
 
     /// All of it, with what is open as it stands.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ModelState {
         let mut all = self.clone();
         for (start_ms, window) in std::mem::take(&mut all.open) {
             all.close(start_ms, &window);
@@ -176,7 +177,7 @@ impl Model {
 }
 
 /// What a store holds, row by row as a report reads it.
-pub(super) fn found(snapshot: &dyn Snapshot) -> Result<State, store::Error> {
+pub(super) fn found(snapshot: &dyn Snapshot) -> Result<ModelState, store::Error> {
     let summary = snapshot.summary()?;
     let mut checksums = Checksums::default();
     let (mut window_starts, mut last_ms) = (0, None);
@@ -191,7 +192,7 @@ pub(super) fn found(snapshot: &dyn Snapshot) -> Result<State, store::Error> {
         checksums.late(row.id, row.key, row.timestamp_ms, row.value);
         ControlFlow::Continue(())
     })?;
-    Ok(checksums.into_state(State {
+    Ok(checksums.into_state(ModelState {
         accepted: summary.counts.accepted,
         late: summary.counts.late,
         duplicate: summary.counts.duplicate,
@@ -199,7 +200,7 @@ pub(super) fn found(snapshot: &dyn Snapshot) -> Result<State, store::Error> {
         expired: summary.counts.expired,
         window_starts,
         watermark_ms: summary.watermark_ms,
-        ..State::default()
+        ..ModelState::default()
     }))
 }
 
@@ -211,7 +212,7 @@ mod tests {
         Drawn { id: id.to_owned(), key, timestamp_ms, value }
     }
 
-    fn taken(events: &[Drawn]) -> State {
+    fn taken(events: &[Drawn]) -> ModelState {
         let mut model = Model::new(3);
         for event in events {
             model.take(event, false);
@@ -252,7 +253,7 @@ mod tests {
                 checksums.window(*start_ms, key, sums);
             }
             checksums.late("e", "meter-1", 59_999, late_value);
-            checksums.into_state(State { accepted: 3, late: 1, ..State::default() })
+            checksums.into_state(ModelState { accepted: 3, late: 1, ..ModelState::default() })
         };
         let right = state(&windows, 1);
         let swapped = [windows[1], windows[0]];

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Dimensional, Growth, Machine, Plan, State, Usage};
+use super::{Dimensional, Growth, Machine, ModelState, Plan, Usage};
 
 /// The version of the form.
 const FORMAT: u32 = 1;
@@ -19,7 +19,7 @@ pub struct Outcome {
     /// All files together, where they all exist at once.
     pub file_bytes: Option<u64>,
     /// What the model says, and every run came to.
-    pub expected: Option<State>,
+    pub expected: Option<ModelState>,
     /// One for each run.
     pub samples: Vec<Sample>,
     /// Over the samples.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::dimension::{Dimension, Make, event, put, waiting};
 use super::drain::number_after;
-use super::{Error, Watch, at, going_on};
+use super::{BenchError, Watch, at, going_on};
 use crate::config::DB_FILE_NAME;
 use crate::spool::Spool;
 
@@ -70,7 +70,7 @@ pub(super) fn run(
     sizes: &[u64],
     folder: &Path,
     watch: &mut Watch<'_>,
-) -> Result<Dimensional, Error> {
+) -> Result<Dimensional, BenchError> {
     let mut outcome = Dimensional {
         dimension: dimension.name,
         sizes: sizes.to_vec(),
@@ -160,14 +160,14 @@ impl Probe {
         size: u64,
         spool: &Path,
         watch: &mut Watch<'_>,
-    ) -> Result<Probe, Error> {
+    ) -> Result<Probe, BenchError> {
         let inbox = Spool::at(spool).inbox().to_owned();
         fs::create_dir_all(&inbox).map_err(|error| at(&inbox, &error))?;
         let mut probe = Probe { spool: spool.to_owned(), files: 0, waiting: 0 };
         let mut init = vec!["init".to_owned()];
         init.extend(dimension.settings(size));
         if probe.ran(&init, watch)?.0.is_none() {
-            return Err(Error::Failed("init took more than a minute".to_owned()));
+            return Err(BenchError::Failed("init took more than a minute".to_owned()));
         }
         dimension.fill(spool, size, watch)?;
         if let Make::Waiting = dimension.make {
@@ -201,7 +201,7 @@ impl Probe {
     }
 
     /// What is measured, with the seconds it took and its memory.
-    fn measure(mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, BenchError> {
         let mut rows = if self.waiting == 0 { self.time_files(what, watch)? } else { Vec::new() };
         let sample = self.spool.join("sample.json");
         put(&sample, (0..2_500).map(|n| event(format!("sample-{n}"), "k", n, "")))?;
@@ -233,7 +233,7 @@ impl Probe {
     }
 
     /// How long a batch and a lone file take while nothing else is in the inbox.
-    fn time_files(&mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+    fn time_files(&mut self, what: &str, watch: &mut Watch<'_>) -> Result<Vec<Row>, BenchError> {
         let mut rows = Vec::new();
         let mut daemon = self.daemon()?;
         // the first one waits until the daemon is ready
@@ -251,7 +251,7 @@ impl Probe {
 
     /// How long files that sort first wait while there is a backlog, and how long a daemon takes
     /// for all of it.
-    fn time_backlog(&mut self, watch: &mut Watch<'_>) -> Result<Vec<Row>, Error> {
+    fn time_backlog(&mut self, watch: &mut Watch<'_>) -> Result<Vec<Row>, BenchError> {
         let last = Spool::at(&self.spool).done().join(waiting(self.waiting - 1));
         let begun = Instant::now();
         let mut daemon = self.daemon()?;
@@ -267,7 +267,7 @@ impl Probe {
     }
 
     /// How long a file with so many new events takes, from its rename to its place in done/.
-    fn time_file(&mut self, daemon: &mut Daemon, events: u64) -> Result<f64, Error> {
+    fn time_file(&mut self, daemon: &mut Daemon, events: u64) -> Result<f64, BenchError> {
         self.files += 1;
         let name = format!("probe-{}.ndjson", self.files);
         let staged = self.spool.join(&name);
@@ -281,9 +281,9 @@ impl Probe {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    fn command(&self, args: &[String]) -> Result<Command, Error> {
+    fn command(&self, args: &[String]) -> Result<Command, BenchError> {
         let program = std::env::current_exe()
-            .map_err(|error| Error::Failed(format!("cannot run itself: {error}")))?;
+            .map_err(|error| BenchError::Failed(format!("cannot run itself: {error}")))?;
         let mut command = Command::new(program);
         command.arg("--spool").arg(&self.spool).arg("--db").arg(self.spool.join(DB_FILE_NAME));
         for name in ["WINDOWFLOW_DB", "WINDOWFLOW_SPOOL", "RUST_LOG", "NOTIFY_SOCKET"] {
@@ -293,13 +293,17 @@ impl Probe {
         Ok(command)
     }
 
-    fn daemon(&self) -> Result<Daemon, Error> {
+    fn daemon(&self) -> Result<Daemon, BenchError> {
         Daemon::start(self.command(&["run".to_owned()])?)
     }
 
     /// Runs a command to its end, whatever it answers; its seconds, or none when it was ended after
     /// a minute, and its memory.
-    fn ran(&self, args: &[String], watch: &mut Watch<'_>) -> Result<(Option<f64>, u64), Error> {
+    fn ran(
+        &self,
+        args: &[String],
+        watch: &mut Watch<'_>,
+    ) -> Result<(Option<f64>, u64), BenchError> {
         let begun = Instant::now();
         let mut child = Daemon::start(self.command(args)?)?;
         let mut peak = 0;
@@ -319,14 +323,15 @@ impl Probe {
 struct Daemon(Child);
 
 impl Daemon {
-    fn start(mut command: Command) -> Result<Daemon, Error> {
+    fn start(mut command: Command) -> Result<Daemon, BenchError> {
         let child = command.spawn();
-        child.map(Daemon).map_err(|error| Error::Failed(format!("cannot run itself: {error}")))
+        child.map(Daemon).map_err(|error| BenchError::Failed(format!("cannot run itself: {error}")))
     }
 
-    fn has_ended(&mut self) -> Result<bool, Error> {
+    fn has_ended(&mut self) -> Result<bool, BenchError> {
         let ended = self.0.try_wait();
-        let ended = ended.map_err(|error| Error::Failed(format!("cannot wait for it: {error}")))?;
+        let ended =
+            ended.map_err(|error| BenchError::Failed(format!("cannot wait for it: {error}")))?;
         Ok(ended.is_some())
     }
 
@@ -337,14 +342,14 @@ impl Daemon {
     }
 
     /// Waits until that holds, while the process lives.
-    fn until(&mut self, what: &str, holds: impl Fn() -> bool) -> Result<(), Error> {
+    fn until(&mut self, what: &str, holds: impl Fn() -> bool) -> Result<(), BenchError> {
         let begun = Instant::now();
         while !holds() {
             if self.has_ended()? {
-                return Err(Error::Failed(format!("the daemon ended before {what}")));
+                return Err(BenchError::Failed(format!("the daemon ended before {what}")));
             }
             if begun.elapsed() > PATIENCE {
-                return Err(Error::Failed(format!("not within {PATIENCE:?}: {what}")));
+                return Err(BenchError::Failed(format!("not within {PATIENCE:?}: {what}")));
             }
             thread::sleep(LOOKS);
         }
@@ -361,7 +366,7 @@ impl Drop for Daemon {
 }
 
 /// Reads all files below a folder once.
-fn read_all(folder: &Path) -> Result<(), Error> {
+fn read_all(folder: &Path) -> Result<(), BenchError> {
     for found in fs::read_dir(folder).map_err(|error| at(folder, &error))?.flatten() {
         let path = found.path();
         match found.file_type() {

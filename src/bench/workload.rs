@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::model::{Model, State};
+use super::model::{Model, ModelState};
 
 /// The width of a window.
 pub(super) const WINDOW_MS: i64 = 60_000;
@@ -149,7 +149,7 @@ impl Generator {
     }
 
     /// What a store must hold after all that was written.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ModelState {
         self.model.state()
     }
 

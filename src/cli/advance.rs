@@ -6,13 +6,13 @@ use serde_json::json;
 
 use super::args::{Advance, Where};
 use super::report::snapshot;
-use super::{Exit, Failure, asked_by, complain, results};
+use super::{CommandError, Exit, asked_by, complain, results};
 use crate::model::clock::Clock;
 use crate::pipeline::admin_batch::{self, Asked, Implausible, Reached};
 use crate::query::report;
 use crate::store::{Snapshot, Store, Summary};
 
-pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, CommandError> {
     let mut store = at.open()?;
     if !command.beyond_clock {
         let summary = snapshot(at)?.summary()?;
@@ -47,7 +47,7 @@ pub(super) fn run(at: &Where, command: &Advance) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn implausible(refused: Implausible) -> Failure {
+fn implausible(refused: Implausible) -> CommandError {
     let Implausible { asked_ms, now_ms, newest_ms, ahead_ms } = refused;
     let at = |ms| format!("{ms} ({})", report::utc(ms));
     let newest = match newest_ms {
@@ -61,5 +61,5 @@ fn implausible(refused: Implausible) -> Failure {
         at(asked_ms),
         at(now_ms)
     );
-    Failure::new(Exit::Usage, text)
+    CommandError::new(Exit::Usage, text)
 }

@@ -6,11 +6,11 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::args::{Backup, Where};
-use super::{Exit, Failure, results};
+use super::{CommandError, Exit, results};
 use crate::spool::name::shown_path;
 use crate::store::sqlite::SqliteStore;
 
-pub(super) fn run(at: &Where, command: &Backup) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Backup) -> Result<Exit, CommandError> {
     // the bar shows itself on a terminal only, and on standard error
     let bar = ProgressBar::new(0);
     let db = at.db()?;

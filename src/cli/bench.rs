@@ -8,19 +8,19 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Bench, Where};
-use super::{Exit, Failure, results};
-use crate::bench::{self, Error, Ids, Plan};
+use super::{CommandError, Exit, results};
+use crate::bench::{self, BenchError, Ids, Plan};
 use crate::daemon::signals::{self, Asked};
 use crate::spool::name::shown_path;
 
-pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, CommandError> {
     let plan = plan(command)?;
     if !plan.dir.is_dir() {
         let text = format!("there is no folder {}: name another with --dir", shown_path(&plan.dir));
-        return Err(Failure::new(Exit::Missing, text));
+        return Err(CommandError::new(Exit::Missing, text));
     }
     let unwritten = |path: &Path, error: &io::Error| {
-        Failure::new(Exit::Failed, format!("cannot write {}: {error}", shown_path(path)))
+        CommandError::new(Exit::Failed, format!("cannot write {}: {error}", shown_path(path)))
     };
     // opened now: what takes minutes to measure must not be lost for want of a place; what is there
     // stays until there is a result
@@ -32,8 +32,9 @@ pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
     });
     let output = output.transpose()?;
     // so that the temporary folder is removed however it ends
-    let asked = signals::start()
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
+    let asked = signals::start().map_err(|error| {
+        CommandError::new(Exit::Failed, format!("cannot catch signals: {error}"))
+    })?;
     // the bar shows itself on a terminal only, and on standard error
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {elapsed}") {
@@ -52,7 +53,7 @@ pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
     let outcome = outcome?;
     let json = || {
         serde_json::to_string_pretty(&outcome)
-            .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
+            .map_err(|error| CommandError::new(Exit::Failed, error.to_string()))
     };
     if let Some((path, mut file)) = output {
         let text = json()?;
@@ -69,7 +70,7 @@ pub(super) fn run(at: &Where, command: &Bench) -> Result<Exit, Failure> {
 }
 
 /// The sizes of the preset, and what was said otherwise.
-fn plan(command: &Bench) -> Result<Plan, Failure> {
+fn plan(command: &Bench) -> Result<Plan, CommandError> {
     let (preset, events, batch_size, runs) = match command.preset.as_str() {
         "small" => ("small", 10_000, 250, 3),
         "large" => ("large", 10_000_000, 25_000, 1),
@@ -79,7 +80,7 @@ fn plan(command: &Bench) -> Result<Plan, Failure> {
     let growth = preset == "growth";
     if growth && (command.baseline || command.runs.is_some()) {
         let text = "--preset growth lets one store grow, once: leave out --runs and --baseline";
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(CommandError::new(Exit::Usage, text));
     }
     let is_of_dimensions = command.commands || command.dimension.is_some();
     let (preset, events) = match &command.dimension {
@@ -90,7 +91,7 @@ fn plan(command: &Bench) -> Result<Plan, Failure> {
     if is_of_dimensions && (growth || command.baseline || command.runs.is_some()) {
         let text = "--dimension and --commands make stores of their own: leave out --preset growth, \
                     --runs and --baseline";
-        return Err(Failure::new(Exit::Usage, text));
+        return Err(CommandError::new(Exit::Usage, text));
     }
     Ok(Plan {
         preset,
@@ -108,8 +109,8 @@ fn plan(command: &Bench) -> Result<Plan, Failure> {
     })
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::new(Exit::Failed, error.to_string())
+impl From<BenchError> for CommandError {
+    fn from(error: BenchError) -> CommandError {
+        CommandError::new(Exit::Failed, error.to_string())
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Seek, Write};
 
 use serde_json::json;
 
-use super::Failure;
+use super::CommandError;
 use super::ingest::no_copy;
 use crate::engine::settings::{LateRule, Settings};
 use crate::engine::{Judged, Move, Outcome, window};
@@ -26,7 +26,7 @@ pub(super) struct Each {
 }
 
 impl Each {
-    pub(super) fn new(json: bool) -> Result<Each, Failure> {
+    pub(super) fn new(json: bool) -> Result<Each, CommandError> {
         let file =
             tempfile::tempfile().map_err(|error| no_copy("cannot keep the lines", &error))?;
         Ok(Each { lines: BufWriter::new(file), json, moves: VecDeque::new(), written: Ok(()) })
@@ -154,7 +154,7 @@ impl Each {
     }
 
     /// Gives the lines on.
-    pub(super) fn copy_to(self, out: &mut dyn Write) -> Result<(), Failure> {
+    pub(super) fn copy_to(self, out: &mut dyn Write) -> Result<(), CommandError> {
         let cannot = |error: io::Error| no_copy("cannot keep the lines", &error);
         self.written.map_err(cannot)?;
         let mut file = self.lines.into_inner().map_err(|error| cannot(error.into_error()))?;

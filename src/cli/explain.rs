@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::args::{Explain, Where};
 use super::report::snapshot;
-use super::{Exit, Failure, complain, results};
+use super::{CommandError, Exit, complain, results};
 use crate::engine::window;
 use crate::model::clock::Clock;
 use crate::query::explain::{
-    Cause, Correction, Explainer, Fate, IdAnswer, LateOne, Made, WindowAnswer,
+    Cause, Correction, EventFate, Explainer, IdAnswer, LateOne, Made, WindowAnswer,
 };
 use crate::query::report::{grouped, utc};
 use crate::spool::name::shown;
@@ -19,7 +19,7 @@ use crate::spool::name::shown;
 /// How many lines of a kind are printed for a person; JSON has all.
 const MOST_LINES: usize = 20;
 
-pub(super) fn run(at: &Where, command: &Explain) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Explain) -> Result<Exit, CommandError> {
     let snapshot = snapshot(at)?;
     let mut explainer = Explainer::new(&snapshot, at.archive()?, Clock::System.now_ms())?;
     let mut out = results();
@@ -39,7 +39,7 @@ fn event(
     explainer: &mut Explainer<'_>,
     id: &str,
     out: &mut dyn Write,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let answer = explainer.id(id)?;
     if at.json {
         serde_json::to_writer(&mut *out, &answer).map_err(io::Error::from)?;
@@ -98,7 +98,7 @@ fn event_text(answer: &IdAnswer, out: &mut dyn Write) -> io::Result<()> {
     answer.fate.as_ref().map_or(Ok(()), |fate| fate_text(fate, out))
 }
 
-fn fate_text(fate: &Fate, out: &mut dyn Write) -> io::Result<()> {
+fn fate_text(fate: &EventFate, out: &mut dyn Write) -> io::Result<()> {
     let (start, end) = (fate.window_start_ms, fate.window_end_ms);
     let window = format!("window [{start}, {end})");
     let is = match (fate.window_state, fate.window_removed, fate.outcome) {
@@ -161,7 +161,7 @@ fn of_window(
     key: &str,
     start_ms: i64,
     out: &mut dyn Write,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let window_ms = explainer.summary().settings.window_ms();
     let Some(answer) = explainer.window(key, start_ms)? else {
         let begins_ms = window::start_ms(start_ms, window_ms);
@@ -173,7 +173,7 @@ fn of_window(
             false => format!("windows begin at multiples of {window_ms}; is {begins_ms} meant?"),
         };
         let text = format!("there is no window of key {key:?} that begins at {start_ms}: {hint}");
-        return Err(Failure::new(Exit::Missing, text));
+        return Err(CommandError::new(Exit::Missing, text));
     };
     if at.json {
         serde_json::to_writer(&mut *out, &answer).map_err(io::Error::from)?;
@@ -361,7 +361,11 @@ fn lines(
     }
 }
 
-fn watermark(at: &Where, explainer: &Explainer<'_>, out: &mut dyn Write) -> Result<Exit, Failure> {
+fn watermark(
+    at: &Where,
+    explainer: &Explainer<'_>,
+    out: &mut dyn Write,
+) -> Result<Exit, CommandError> {
     let mut written = Ok(());
     let mut count = 0_u64;
     explainer.moves(&mut |cause| {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::args::{Retry, Where};
-use super::{Exit, Failure, complain, owner, results};
-use crate::daemon::state::State;
+use super::{CommandError, Exit, complain, owner, results};
+use crate::daemon::state::DaemonState;
 use crate::model::refusal::Code;
 use crate::query::report;
 use crate::spool::moves::{self, Failed};
@@ -20,7 +20,7 @@ use crate::spool::{Spool, accepted_seconds, lock};
 /// How many files of one code are shown to a person.
 const MOST_FILES: usize = 20;
 
-pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
+pub(super) fn list(at: &Where) -> Result<Exit, CommandError> {
     let spool = existing(at)?;
     let all = all(&spool)?;
     // of the reasons only the codes are kept: there can be any number of files
@@ -59,7 +59,7 @@ pub(super) fn list(at: &Where) -> Result<Exit, Failure> {
     }
     let peek = lock::peek(spool.root()).unwrap_or_default();
     let state = peek.state.filter(|_| peek.held);
-    let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
+    let state = state.and_then(|state| serde_json::from_slice::<DaemonState>(&state).ok());
     if let Some(state) = state.filter(|state| state.resting > 0) {
         if at.json {
             writeln!(out, "{}", json!({"resting": state.resting_json()}))?;
@@ -106,19 +106,19 @@ pub(super) fn other_faults<'m>(
     head.into_iter().chain(more).collect()
 }
 
-fn existing(at: &Where) -> Result<Spool, Failure> {
+fn existing(at: &Where) -> Result<Spool, CommandError> {
     let spool = Spool::at(&at.spool()?);
     if !spool.failed().is_dir() {
         let text = format!("there is no folder {}: is it a spool?", shown_path(spool.failed()));
-        return Err(Failure::new(Exit::Missing, text));
+        return Err(CommandError::new(Exit::Missing, text));
     }
     Ok(spool)
 }
 
-fn all(spool: &Spool) -> Result<Vec<Failed>, Failure> {
+fn all(spool: &Spool) -> Result<Vec<Failed>, CommandError> {
     moves::list_failed(spool).map_err(|error| {
         let text = format!("cannot list {}: {error}", shown_path(spool.failed()));
-        Failure::new(Exit::Failed, text)
+        CommandError::new(Exit::Failed, text)
     })
 }
 
@@ -128,7 +128,7 @@ fn reason(spool: &Spool, failed: &Failed) -> Value {
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or(Value::Null)
 }
 
-pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, Failure> {
+pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, CommandError> {
     owner::refuse_other(at)?;
     let spool = existing(at)?;
     let failed = all(&spool)?;

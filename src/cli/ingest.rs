@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::args::{Check, Ingest as Arguments, Where};
 use super::each::Each;
 use super::failed::other_faults;
-use super::{Exit, Failure, complain, delivery, results};
+use super::{CommandError, Exit, complain, delivery, results};
 use crate::decode::Limits;
 use crate::engine::settings::Settings;
 use crate::engine::{Admission, Counts, Judged};
@@ -26,15 +26,15 @@ use crate::spool::name::{shown, shown_path};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Committed, Delivery, Store};
 
-pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, CommandError> {
     all(at, command, Mode::Commit, false)
 }
 
-pub(super) fn check(at: &Where, command: &Check) -> Result<Exit, Failure> {
+pub(super) fn check(at: &Where, command: &Check) -> Result<Exit, CommandError> {
     all(at, &command.batches, Mode::Check, command.events)
 }
 
-fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit, Failure> {
+fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit, CommandError> {
     let config = at.config()?;
     let limits = config.as_ref().map(|config| config.limits.for_decoding()).unwrap_or_default();
     let admission = config.map(|config| config.sources.admission());
@@ -54,7 +54,7 @@ fn all(at: &Where, command: &Arguments, mode: Mode, events: bool) -> Result<Exit
             // a refused batch says more than a missing file, whichever came first
             Ok(refused) => exit = refused,
             // the next file may well be there
-            Err(Failure { exit: Exit::Missing, message }) => {
+            Err(CommandError { exit: Exit::Missing, message }) => {
                 complain(&message);
                 if exit == Exit::Done {
                     exit = Exit::Missing;
@@ -86,7 +86,7 @@ impl Hand<'_> {
         store: &mut SqliteStore,
         file: &OsStr,
         out: &mut dyn Write,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CommandError> {
         let (mut raw, name) = open(file)?;
         let delivery = delivery(name, self.source)?;
         let seconds = if self.accept_seconds { Seconds::Accept } else { Seconds::Refuse };
@@ -111,7 +111,7 @@ impl Hand<'_> {
             }
             Ended::Changed | Ended::Stopped => {
                 let text = format!("{} was not taken in", delivery.file);
-                return Err(Failure::new(Exit::Failed, text));
+                return Err(CommandError::new(Exit::Failed, text));
             }
         };
         self.print(&delivery.file, &done, out)?;
@@ -125,7 +125,7 @@ impl Hand<'_> {
         delivery: &Delivery,
         seconds: Seconds<'_>,
         out: &mut dyn Write,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<Ended, CommandError> {
         let (limits, now_ms) = (self.limits.clone(), store.now_ms());
         let ingest = Ingest {
             delivery,
@@ -144,8 +144,8 @@ impl Hand<'_> {
             each.copy_to(out)?;
         }
         ended.map_err(|error| match error {
-            ingest::Error::Store(error) => Failure::from(error),
-            ingest::Error::Read(error) => unread(&delivery.file, &error),
+            ingest::IngestError::Store(error) => CommandError::from(error),
+            ingest::IngestError::Read(error) => unread(&delivery.file, &error),
         })
     }
 
@@ -199,13 +199,13 @@ impl Hand<'_> {
     }
 }
 
-fn unread(file: &str, error: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot read {file}: {error}"))
+fn unread(file: &str, error: &io::Error) -> CommandError {
+    CommandError::new(Exit::Failed, format!("cannot read {file}: {error}"))
 }
 
 /// Asks on a terminal whether a batch that was refused for timestamps that look like seconds is to
 /// be taken as it stands. Nothing of it is in, and the store is not held meanwhile.
-fn is_wanted(refused: &RefusedBatch) -> Result<bool, Failure> {
+fn is_wanted(refused: &RefusedBatch) -> Result<bool, CommandError> {
     let is_asked = refused.refusal.code == Code::Seconds
         && io::stdin().is_terminal()
         && io::stderr().is_terminal();
@@ -235,7 +235,7 @@ struct Line<'a> {
 
 /// Opens what is named. What can only be read once is copied first, into a file without a name:
 /// its sender may be slow, and must not hold the store.
-fn open(file: &OsStr) -> Result<(File, String), Failure> {
+fn open(file: &OsStr) -> Result<(File, String), CommandError> {
     if file == "-" {
         return Ok((copy(&mut io::stdin().lock())?, "-".to_owned()));
     }
@@ -246,12 +246,12 @@ fn open(file: &OsStr) -> Result<(File, String), Failure> {
             io::ErrorKind::NotFound => Exit::Missing,
             _ => Exit::Failed,
         };
-        Failure::new(exit, format!("cannot open {name}: {error}"))
+        CommandError::new(exit, format!("cannot open {name}: {error}"))
     };
     let mut opened = File::open(path).map_err(cannot)?;
     let meta = opened.metadata().map_err(cannot)?;
     if meta.is_dir() {
-        return Err(Failure::new(
+        return Err(CommandError::new(
             Exit::Missing,
             format!("{name} is a folder: name the files in it"),
         ));
@@ -259,7 +259,7 @@ fn open(file: &OsStr) -> Result<(File, String), Failure> {
     Ok((if meta.is_file() { opened } else { copy(&mut opened)? }, name))
 }
 
-fn copy(from: &mut dyn Read) -> Result<File, Failure> {
+fn copy(from: &mut dyn Read) -> Result<File, CommandError> {
     let cannot = |error: io::Error| no_copy("cannot copy the input", &error);
     let mut copy = tempfile::tempfile().map_err(cannot)?;
     io::copy(from, &mut copy).map_err(cannot)?;
@@ -268,7 +268,7 @@ fn copy(from: &mut dyn Read) -> Result<File, Failure> {
 }
 
 /// A file without a name that cannot be made or written: where that is, and who says so.
-pub(super) fn no_copy(what: &str, error: &io::Error) -> Failure {
+pub(super) fn no_copy(what: &str, error: &io::Error) -> CommandError {
     let folder = env::temp_dir();
     let shown = shown_path(&folder);
     let why = match folder.is_dir() {
@@ -276,7 +276,7 @@ pub(super) fn no_copy(what: &str, error: &io::Error) -> Failure {
         true => advice::explain(&folder, error),
     };
     let text = format!("{what} into {shown}: {why}, or name another folder in TMPDIR");
-    Failure::new(Exit::Again, text)
+    CommandError::new(Exit::Again, text)
 }
 
 /// A progress bar, which shows itself on a terminal only, and only when it takes a while.

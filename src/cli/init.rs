@@ -5,14 +5,14 @@ use std::io::Write;
 use serde_json::json;
 
 use super::args::{Init, Where};
-use super::{Exit, Failure, complain, owner, results};
+use super::{CommandError, Exit, complain, owner, results};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::query::report;
 use crate::spool::name::shown_path;
 use crate::store::Store;
 use crate::store::sqlite::{Created, SqliteStore};
 
-pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Init) -> Result<Exit, CommandError> {
     owner::refuse_other(at)?;
     let db = at.db()?;
     let (store, created) = SqliteStore::create(&db, settings(command)?, at.options()?)?;
@@ -59,7 +59,7 @@ fn slip(settings: &Settings) -> Option<String> {
     ))
 }
 
-fn settings(command: &Init) -> Result<Settings, Failure> {
+fn settings(command: &Init) -> Result<Settings, CommandError> {
     // both names were checked when the arguments were read
     let rule = LateRule::from_name(&command.late_rule).unwrap_or_default();
     let policy = LatePolicy::from_name(&command.late_policy).unwrap_or_default();
@@ -67,5 +67,5 @@ fn settings(command: &Init) -> Result<Settings, Failure> {
         .map(|settings| settings.with_late(rule, policy))
         .and_then(|settings| settings.with_max_future_ms(command.max_future_ms.0))
         .and_then(|settings| settings.with_dedup_horizon_ms(command.dedup_horizon_ms.0))
-        .map_err(|error| Failure::new(Exit::Config, error.to_string()))
+        .map_err(|error| CommandError::new(Exit::Config, error.to_string()))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::args::{Lateness as Arguments, Where};
 use super::report::snapshot;
-use super::{Exit, Failure, results};
+use super::{CommandError, Exit, results};
 use crate::engine::settings::Settings;
 use crate::query::done_files::Archive;
 use crate::query::lateness::{Lateness, Setting, SourceLateness};
@@ -16,14 +16,14 @@ use crate::spool::Spool;
 use crate::spool::name::shown;
 use crate::store::{self, EventRef, ReceiptRow, Snapshot};
 
-pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, CommandError> {
     let snapshot = snapshot(at)?;
     let settings = snapshot.summary()?.settings;
     if let Some(name) = &command.source
         && !snapshot.sources()?.iter().any(|row| row.source == *name)
     {
         let text = format!("no such source: {name:?}; see: windowflow sources");
-        return Err(Failure::new(Exit::Missing, text));
+        return Err(CommandError::new(Exit::Missing, text));
     }
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
     // without a spool there is nothing to read

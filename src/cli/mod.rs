@@ -30,7 +30,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::config::{Config, ConfigError, DB_FILE_NAME};
 use crate::daemon::signals;
-use crate::daemon::state::State;
+use crate::daemon::state::DaemonState;
 use crate::exit::Exit;
 use crate::pipeline::admin_batch;
 use crate::query::done_files::Archive;
@@ -42,37 +42,37 @@ use args::{Args, Command, Where};
 
 /// Why a command failed: its exit code, and what is said about it.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandError {
     exit: Exit,
     message: String,
 }
 
-impl Failure {
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, message: message.into() }
+impl CommandError {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> CommandError {
+        CommandError { exit, message: message.into() }
     }
 }
 
-impl From<store::Error> for Failure {
-    fn from(error: store::Error) -> Failure {
-        Failure::new(Exit::of_store(&error), error.to_string())
+impl From<store::Error> for CommandError {
+    fn from(error: store::Error) -> CommandError {
+        CommandError::new(Exit::of_store(&error), error.to_string())
     }
 }
 
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Failure {
+impl From<ConfigError> for CommandError {
+    fn from(error: ConfigError) -> CommandError {
         let exit = if error.is_passing() { Exit::Again } else { Exit::Config };
-        Failure::new(exit, error.to_string())
+        CommandError::new(exit, error.to_string())
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandError {
     /// What remains once files are opened with errors of their own: results that cannot be
     /// written. Who closes the pipe has read enough.
-    fn from(error: io::Error) -> Failure {
+    fn from(error: io::Error) -> CommandError {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),
-            _ => Failure::new(Exit::Failed, format!("cannot write the results: {error}")),
+            io::ErrorKind::BrokenPipe => CommandError::new(Exit::Done, ""),
+            _ => CommandError::new(Exit::Failed, format!("cannot write the results: {error}")),
         }
     }
 }
@@ -129,7 +129,7 @@ fn escape(error: &mut clap::Error) {
     }
 }
 
-fn dispatch(args: Args) -> Result<Exit, Failure> {
+fn dispatch(args: Args) -> Result<Exit, CommandError> {
     let at = &args.at;
     match args.command {
         Command::Init(command) => init::run(at, &command),
@@ -169,12 +169,12 @@ fn results() -> io::BufWriter<io::StdoutLock<'static>> {
 
 impl Where {
     /// The configuration file, where one was named.
-    fn config(&self) -> Result<Option<Config>, Failure> {
+    fn config(&self) -> Result<Option<Config>, CommandError> {
         Ok(self.config.as_deref().map(Config::load).transpose()?)
     }
 
     /// The spool: named, or in the configuration, or the folder that the store lies in.
-    fn spool(&self) -> Result<PathBuf, Failure> {
+    fn spool(&self) -> Result<PathBuf, CommandError> {
         if let Some(spool) = &self.spool {
             return Ok(spool.clone());
         }
@@ -185,7 +185,7 @@ impl Where {
         match beside.filter(|folder| folder.join("inbox").is_dir()) {
             Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
             Some(folder) => Ok(folder.to_owned()),
-            None => Err(Failure::new(
+            None => Err(CommandError::new(
                 Exit::Usage,
                 "which spool? name it with --spool DIR, with WINDOWFLOW_SPOOL, or with --config \
                  FILE",
@@ -194,7 +194,7 @@ impl Where {
     }
 
     /// The store: named, or in the configuration, or in the spool.
-    fn db(&self) -> Result<PathBuf, Failure> {
+    fn db(&self) -> Result<PathBuf, CommandError> {
         if let Some(db) = &self.db {
             return match (&self.spool, self.db_by_variable_only) {
                 (Some(spool), true) => own_or(spool, db),
@@ -207,7 +207,7 @@ impl Where {
         }
         let spool = self.spool.clone().or(config.and_then(|config| config.spool));
         let spool = spool.ok_or_else(|| {
-            Failure::new(
+            CommandError::new(
                 Exit::Usage,
                 "which store? name it with --db PATH or WINDOWFLOW_DB, or name its spool with \
                  --spool DIR or --config FILE",
@@ -218,18 +218,18 @@ impl Where {
 
     /// The files in done/, where the spool is known. One that only the configuration could name is
     /// not missed while the store alone is asked.
-    fn archive(&self) -> Result<Archive, Failure> {
+    fn archive(&self) -> Result<Archive, CommandError> {
         let limits = self.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
         Ok(Archive::new(self.spool().ok().map(|spool| Spool::at(&spool).done().to_owned()), limits))
     }
 
     /// How the store is to be opened.
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<Options, CommandError> {
         Ok(self.config()?.map_or_else(Options::default, |config| options(&config)))
     }
 
     /// The store, for writing; one of an older version is brought up to date, and that is said.
-    fn open(&self) -> Result<SqliteStore, Failure> {
+    fn open(&self) -> Result<SqliteStore, CommandError> {
         owner::refuse_other(self)?;
         let store = SqliteStore::open(&self.db()?, self.options()?)?;
         if let Some(migration) = store.migration() {
@@ -239,7 +239,7 @@ impl Where {
     }
 
     /// The store as for writing, by who will write nothing; one of an older version is refused.
-    fn open_to_check(&self) -> Result<SqliteStore, Failure> {
+    fn open_to_check(&self) -> Result<SqliteStore, CommandError> {
         drop(SqliteStore::snapshot(&self.db()?, self.options()?)?);
         Ok(SqliteStore::open(&self.db()?, self.options()?)?)
     }
@@ -253,7 +253,7 @@ fn store_in(spool: &Path) -> PathBuf {
 /// The store that the daemon of a spool uses, or used last: it may have been named elsewhere. What
 /// nobody stands for any more may come from another spool, which this one is a copy of: the store
 /// that lies in the spool goes before it.
-fn store_of(spool: &Path) -> Result<PathBuf, Failure> {
+fn store_of(spool: &Path) -> Result<PathBuf, CommandError> {
     let here = store_in(spool);
     let peek = match lock::peek(spool) {
         // it may be elsewhere, and only what we may not read says where
@@ -264,25 +264,25 @@ fn store_of(spool: &Path) -> Result<PathBuf, Failure> {
                 name::shown_path(&said),
                 advice::explain(&said, &error)
             );
-            return Err(Failure::new(Exit::Again, text));
+            return Err(CommandError::new(Exit::Again, text));
         }
         peek => peek.ok().filter(|peek| peek.held || !here.exists()),
     };
     let state = peek.and_then(|peek| peek.state);
-    let state = state.and_then(|state| serde_json::from_slice::<State>(&state).ok());
+    let state = state.and_then(|state| serde_json::from_slice::<DaemonState>(&state).ok());
     let db = state.and_then(|state| name::parsed(&state.db)).filter(|db| !db.is_empty());
     Ok(db.map_or(here, |db| PathBuf::from(OsString::from_vec(db))))
 }
 
 /// The store that a variable names for a spool that was typed; refused when the spool has one of its
 /// own. The variable may be left over from other work, and files would go into the wrong store.
-fn own_or(spool: &Path, db: &Path) -> Result<PathBuf, Failure> {
+fn own_or(spool: &Path, db: &Path) -> Result<PathBuf, CommandError> {
     let own = store_of(spool)?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if !own.exists() || real(&own) == real(db) {
         return Ok(db.to_owned());
     }
-    Err(Failure::new(
+    Err(CommandError::new(
         Exit::Usage,
         format!(
             "WINDOWFLOW_DB names the store {}, but the spool {} has its own, {}: unset \
@@ -303,9 +303,10 @@ fn options(config: &Config) -> Options {
 }
 
 /// A delivery by hand, with a token of its own.
-fn delivery(file: String, source: &str) -> Result<Delivery, Failure> {
-    Delivery::fresh(file, source.to_owned())
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot draw a random token: {error}")))
+fn delivery(file: String, source: &str) -> Result<Delivery, CommandError> {
+    Delivery::fresh(file, source.to_owned()).map_err(|error| {
+        CommandError::new(Exit::Failed, format!("cannot draw a random token: {error}"))
+    })
 }
 
 /// Who is at the keyboard, as well as can be told.
@@ -315,10 +316,10 @@ fn asked_by() -> String {
     named.map_or_else(|| format!("uid {uid}"), |user| format!("{user} (uid {uid})"))
 }
 
-impl From<admin_batch::Error> for Failure {
-    fn from(error: admin_batch::Error) -> Failure {
+impl From<admin_batch::AdminBatchError> for CommandError {
+    fn from(error: admin_batch::AdminBatchError) -> CommandError {
         match error {
-            admin_batch::Error::Store(store::Error::Overflow(windows)) => {
+            admin_batch::AdminBatchError::Store(store::Error::Overflow(windows)) => {
                 let named = windows.iter().take(3).map(|window| {
                     format!("the window of key {:?} from {}", window.key, window.start_ms)
                 });
@@ -327,10 +328,10 @@ impl From<admin_batch::Error> for Failure {
                     "nothing was done: {named} would leave the signed 64-bit range; leave out the \
                      events of these windows"
                 );
-                Failure::new(Exit::Refused, text)
+                CommandError::new(Exit::Refused, text)
             }
-            admin_batch::Error::Store(error) => Failure::from(error),
-            admin_batch::Error::Behind { watermark_ms, asked_ms } => Failure::new(
+            admin_batch::AdminBatchError::Store(error) => CommandError::from(error),
+            admin_batch::AdminBatchError::Behind { watermark_ms, asked_ms } => CommandError::new(
                 Exit::Usage,
                 format!(
                     "the watermark is at {watermark_ms} ({}) and never moves back: {asked_ms} is \

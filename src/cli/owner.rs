@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::args::Where;
 use super::verify::word;
-use super::{Exit, Failure};
+use super::{CommandError, Exit};
 use crate::os::owner::{Me, Owner, user_for_sudo};
 use crate::spool::name::{shown, shown_path};
 
 /// Refuses a command that writes when another user owns the spool or the store. A spool that
 /// belongs to root may have been lent to an ordinary user.
-pub(super) fn refuse_other(at: &Where) -> Result<(), Failure> {
+pub(super) fn refuse_other(at: &Where) -> Result<(), CommandError> {
     let me = Me::now();
     for path in [at.spool().ok().map(owned_by_daemon), at.db().ok()].into_iter().flatten() {
         // a link in its place says nothing
@@ -26,7 +26,7 @@ pub(super) fn refuse_other(at: &Where) -> Result<(), Failure> {
              way of its owner; run as the owner: sudo -u {name} {}",
             command(at)
         );
-        return Err(Failure::new(Exit::Config, text));
+        return Err(CommandError::new(Exit::Config, text));
     }
     Ok(())
 }

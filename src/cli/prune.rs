@@ -9,7 +9,7 @@ use serde_json::json;
 use super::args::{Prune, Where};
 use super::report::snapshot;
 use super::settle::pause;
-use super::{Exit, Failure, complain, results};
+use super::{CommandError, Exit, complain, results};
 use crate::config;
 use crate::maintenance::retention::{self, Removed};
 use crate::model::clock::Clock;
@@ -17,7 +17,7 @@ use crate::query::report;
 use crate::spool::Spool;
 use crate::store::{Snapshot, Store, is_behind};
 
-pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, CommandError> {
     let retention = at.config()?.map(|config| config.retention).unwrap_or_default();
     let mut store = at.open()?;
     if command.trust_clock {
@@ -32,14 +32,14 @@ pub(super) fn run(at: &Where, command: &Prune) -> Result<Exit, Failure> {
     // the files first: they are told by their receipts
     let state = snapshot(at)?;
     let summary = state.summary()?;
-    let of_files = config::Retention {
+    let of_files = config::RetentionConfig {
         reports_days: retention.reports_days,
         done_days: retention.done_days,
         failed_days: retention.failed_days,
         failed_max_bytes: retention.failed_max_bytes,
-        ..config::Retention::default()
+        ..config::RetentionConfig::default()
     };
-    let removed = match of_files != config::Retention::default() {
+    let removed = match of_files != config::RetentionConfig::default() {
         true => retention::files(&state, &Spool::at(&at.spool()?), &retention, now_ms, &mut go_on)?,
         false => Removed::default(),
     };
@@ -115,11 +115,13 @@ fn note_distance(trusted_ms: i64, now_ms: i64) {
     }
 }
 
-impl From<retention::Error> for Failure {
-    fn from(error: retention::Error) -> Failure {
+impl From<retention::RetentionError> for CommandError {
+    fn from(error: retention::RetentionError) -> CommandError {
         match error {
-            retention::Error::Store(error) => Failure::from(error),
-            error @ retention::Error::File(..) => Failure::new(Exit::Failed, error.to_string()),
+            retention::RetentionError::Store(error) => CommandError::from(error),
+            error @ retention::RetentionError::File(..) => {
+                CommandError::new(Exit::Failed, error.to_string())
+            }
         }
     }
 }

@@ -3,20 +3,20 @@
 use std::io::Write;
 
 use super::args::{Filters, Late, Report, Sources, Where};
-use super::{Exit, Failure, asked_by, results};
-use crate::daemon::state::State as DaemonState;
+use super::{CommandError, Exit, asked_by, results};
+use crate::daemon::state::DaemonState;
 use crate::engine::{Known, Presence};
 use crate::model::clock::Clock;
 use crate::pipeline::admin_batch::{self, Asked};
-use crate::query::report::{self, Error, Filter, Format, State};
+use crate::query::report::{self, Filter, Format, ReportError, WindowState};
 use crate::spool::lock;
 use crate::spool::name::shown_path;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
 use crate::store::{Span, Store};
 
-pub(super) fn run(at: &Where, command: &Report) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Report) -> Result<Exit, CommandError> {
     let mut filter = filter(&command.filters)?;
-    filter.state = command.state.as_deref().and_then(State::from_name);
+    filter.state = command.state.as_deref().and_then(WindowState::from_name);
     let format = format(at, command.format.as_deref());
     let mut out = results();
     let state = running(at);
@@ -35,7 +35,7 @@ fn running(at: &Where) -> Option<DaemonState> {
     is_of_it.then_some(state)
 }
 
-pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {
+pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, CommandError> {
     let filter = filter(&command.filters)?;
     let mut out = results();
     let format = format(at, command.format.as_deref());
@@ -44,7 +44,7 @@ pub(super) fn late(at: &Where, command: &Late) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
+pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, CommandError> {
     let acts = [(&command.declare, Presence::Declared), (&command.retire, Presence::Retired)];
     if acts.iter().any(|(names, _)| !names.is_empty()) {
         let mut store = at.open()?;
@@ -64,12 +64,12 @@ pub(super) fn sources(at: &Where, command: &Sources) -> Result<Exit, Failure> {
 }
 
 /// What the store has never heard of cannot be retired: mostly it is a slip.
-fn refuse_unknown(store: &mut SqliteStore, names: &[String]) -> Result<(), Failure> {
+fn refuse_unknown(store: &mut SqliteStore, names: &[String]) -> Result<(), CommandError> {
     let asked: Vec<&str> = names.iter().map(String::as_str).collect();
     let known = store.known(&asked)?;
     match names.iter().zip(known).find(|(_, known)| *known == Known::default()) {
         None => Ok(()),
-        Some((name, _)) => Err(Failure::new(
+        Some((name, _)) => Err(CommandError::new(
             Exit::Missing,
             format!(
                 "no source is named {}, so nothing was done; see: windowflow sources",
@@ -79,7 +79,7 @@ fn refuse_unknown(store: &mut SqliteStore, names: &[String]) -> Result<(), Failu
     }
 }
 
-pub(super) fn snapshot(at: &Where) -> Result<SqliteSnapshot, Failure> {
+pub(super) fn snapshot(at: &Where) -> Result<SqliteSnapshot, CommandError> {
     Ok(SqliteStore::snapshot(&at.db()?, at.options()?)?)
 }
 
@@ -88,17 +88,17 @@ fn format(at: &Where, named: Option<&str>) -> Format {
     named.and_then(Format::from_name).unwrap_or(default)
 }
 
-pub(super) fn filter(given: &Filters) -> Result<Filter, Failure> {
+pub(super) fn filter(given: &Filters) -> Result<Filter, CommandError> {
     let key = given.key.as_deref().map(Filter::key_glob).transpose();
-    let key = key.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let key = key.map_err(|error| CommandError::new(Exit::Usage, error.to_string()))?;
     Ok(Filter { key, span: Span { from_ms: given.from_ms, to_ms: given.to_ms }, state: None })
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
+impl From<ReportError> for CommandError {
+    fn from(error: ReportError) -> CommandError {
         match error {
-            Error::Store(error) => Failure::from(error),
-            Error::Write(error) => Failure::from(error),
+            ReportError::Store(error) => CommandError::from(error),
+            ReportError::Write(error) => CommandError::from(error),
         }
     }
 }

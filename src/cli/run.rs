@@ -7,19 +7,19 @@ use log::LevelFilter;
 use serde_json::json;
 
 use super::args::{Run, Where};
-use super::{Exit, Failure, options, owner, results, store_of};
+use super::{CommandError, Exit, options, owner, results, store_of};
 use crate::config::WORK_FOLDERS;
 use crate::daemon::signals;
-use crate::daemon::{self, Job, Tally};
+use crate::daemon::{self, Job, RunTotals};
 use crate::query::report::visible_lines;
 use crate::spool::advice;
 use crate::spool::name::shown_path;
 
-pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, CommandError> {
     // first of all: what is sent from here on is not lost and kills nothing
     let asked = signals::start().map_err(|error| {
         let why = advice::explain(Path::new("/"), &error);
-        Failure::new(Exit::Again, format!("cannot catch signals: {why}"))
+        CommandError::new(Exit::Again, format!("cannot catch signals: {why}"))
     })?;
     owner::refuse_other(at)?;
     let job = job(at, command).inspect_err(|failure| {
@@ -28,11 +28,11 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
             daemon::note_failure(spool, &failure.message);
         }
     })?;
-    let tally =
-        daemon::run(job, &asked).map_err(|stopped| Failure::new(stopped.exit, stopped.text))?;
+    let tally = daemon::run(job, &asked)
+        .map_err(|stopped| CommandError::new(stopped.exit, stopped.text))?;
     if command.once {
         let mut out = results();
-        let Tally { done, failed, left } = tally;
+        let RunTotals { done, failed, left } = tally;
         if at.json {
             writeln!(out, "{}", json!({"ingested": done, "refused": failed, "left": left}))?;
         } else {
@@ -44,7 +44,7 @@ pub(super) fn run(at: &Where, command: &Run) -> Result<Exit, Failure> {
 }
 
 /// What the daemon is to do, and with what.
-fn job(at: &Where, command: &Run) -> Result<Job, Failure> {
+fn job(at: &Where, command: &Run) -> Result<Job, CommandError> {
     let config = at.config()?.unwrap_or_default();
     start_log(config.daemon.log.to_level_filter());
     let spool = at.spool()?;
@@ -63,7 +63,7 @@ fn job(at: &Where, command: &Run) -> Result<Job, Failure> {
             shown_path(&db),
             shown_path(&folder)
         );
-        return Err(Failure::new(Exit::Config, text));
+        return Err(CommandError::new(Exit::Config, text));
     }
     let options = options(&config);
     let (config_file, log_is_fixed) = (at.config.clone(), is_log_fixed());
@@ -71,7 +71,7 @@ fn job(at: &Where, command: &Run) -> Result<Job, Failure> {
 }
 
 /// That the spool cannot be looked at does not mean that it is not there: that is waited out.
-fn refuse_missing(spool: &Path) -> Result<(), Failure> {
+fn refuse_missing(spool: &Path) -> Result<(), CommandError> {
     let shown = shown_path(spool);
     match std::fs::metadata(spool) {
         Ok(seen) if seen.is_dir() => Ok(()),
@@ -80,7 +80,7 @@ fn refuse_missing(spool: &Path) -> Result<(), Failure> {
         }
         _ => {
             let text = format!("there is no folder {shown}: make it, then run again");
-            Err(Failure::new(Exit::Missing, text))
+            Err(CommandError::new(Exit::Missing, text))
         }
     }
 }

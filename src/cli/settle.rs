@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::args::{Late, Settle, Where};
 use super::report::{filter, snapshot};
-use super::{Exit, Failure, asked_by, complain, results};
+use super::{CommandError, Exit, asked_by, complain, results};
 use crate::engine::settings::LatePolicy;
 use crate::engine::window;
 use crate::model::clock::Clock;
@@ -20,22 +20,22 @@ use crate::query::report::{self, Filter};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Snapshot, Store};
 
-pub(super) fn held(at: &Where) -> Result<Exit, Failure> {
+pub(super) fn held(at: &Where) -> Result<Exit, CommandError> {
     let mut out = results();
     report::write_held(&snapshot(at)?, at.json, Clock::System.now_ms(), &mut out)?;
     out.flush()?;
     Ok(Exit::Done)
 }
 
-pub(super) fn release(at: &Where, command: &Settle) -> Result<Exit, Failure> {
+pub(super) fn release(at: &Where, command: &Settle) -> Result<Exit, CommandError> {
     settle(at, command, "released", Settling::Release)
 }
 
-pub(super) fn discard(at: &Where, command: &Settle) -> Result<Exit, Failure> {
+pub(super) fn discard(at: &Where, command: &Settle) -> Result<Exit, CommandError> {
     settle(at, command, "discarded", Settling::Discard)
 }
 
-fn settle(at: &Where, command: &Settle, verb: &str, what: Settling) -> Result<Exit, Failure> {
+fn settle(at: &Where, command: &Settle, verb: &str, what: Settling) -> Result<Exit, CommandError> {
     let mut store: SqliteStore = at.open()?;
     let mut missing: BTreeSet<&str> = command.ids.iter().map(String::as_str).collect();
     let by = asked_by();
@@ -49,7 +49,7 @@ fn settle(at: &Where, command: &Settle, verb: &str, what: Settling) -> Result<Ex
     Ok(if missing.is_empty() { Exit::Done } else { Exit::Missing })
 }
 
-pub(super) fn apply_late(at: &Where, command: &Late) -> Result<Exit, Failure> {
+pub(super) fn apply_late(at: &Where, command: &Late) -> Result<Exit, CommandError> {
     let filter = filter(&command.filters)?;
     let mut store = at.open()?;
     let window_ms = store.settings().window_ms();
@@ -80,7 +80,7 @@ fn in_turns(
     verb: &str,
     wanted: &mut admin_batch::Wanted<'_>,
     asked: Asked<'_>,
-) -> Result<Done, Failure> {
+) -> Result<Done, CommandError> {
     admin_batch::settle_in_turns(store, what, wanted, asked, &mut pause).map_err(|halted| {
         let Halted { done, error } = *halted;
         if let Some(done) = done.filter(|done| done.concerned > 0) {
@@ -104,7 +104,7 @@ struct Left {
 
 impl Left {
     /// As a store stands after all that can be applied was.
-    fn of(snapshot: &dyn Snapshot, filter: &Filter) -> Result<Left, Failure> {
+    fn of(snapshot: &dyn Snapshot, filter: &Filter) -> Result<Left, CommandError> {
         let summary = snapshot.summary()?;
         let window_ms = summary.settings.window_ms();
         let mut left = Left { policy: summary.settings.late_policy(), ..Left::default() };
@@ -148,7 +148,7 @@ impl Left {
     }
 }
 
-fn print(at: &Where, verb: &str, done: &Done, left: Option<&Left>) -> Result<(), Failure> {
+fn print(at: &Where, verb: &str, done: &Done, left: Option<&Left>) -> Result<(), CommandError> {
     let mut out = results();
     if at.json {
         let mut line = json!({

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::args::Where;
-use super::{Exit, Failure, results};
-use crate::daemon::state::State;
+use super::{CommandError, Exit, results};
+use crate::daemon::state::DaemonState;
 use crate::engine::Counts;
 use crate::model::clock::Clock;
 use crate::query::report::{
@@ -22,14 +22,17 @@ use crate::store::{self, Snapshot, SourceRow, Summary, is_behind};
 /// For how long the daemon may give no sign of life before it counts as stuck, in seconds.
 const MOST_SILENT_S: i64 = 45;
 
-pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where) -> Result<Exit, CommandError> {
     let spool = at.spool()?;
     if !spool.is_dir() {
         let text = format!("there is no folder {}: is the name right?", shown_path(&spool));
-        return Err(Failure::new(Exit::Missing, text));
+        return Err(CommandError::new(Exit::Missing, text));
     }
     let peek = lock::peek(&spool).map_err(|error| {
-        Failure::new(Exit::Missing, format!("cannot look into {}: {error}", shown_path(&spool)))
+        CommandError::new(
+            Exit::Missing,
+            format!("cannot look into {}: {error}", shown_path(&spool)),
+        )
     })?;
     let state = peek.state.as_deref().and_then(|state| serde_json::from_slice(state).ok());
     let db = at.db()?;
@@ -55,7 +58,7 @@ pub(super) fn run(at: &Where) -> Result<Exit, Failure> {
         status.text(&mut out)?
     }
     out.flush()?;
-    error.map_or_else(|| Ok(status.exit()), |error| Err(Failure::from(error)))
+    error.map_or_else(|| Ok(status.exit()), |error| Err(CommandError::from(error)))
 }
 
 /// From where on a clock ahead of the trusted time is worth naming: a day.
@@ -73,7 +76,7 @@ struct Status {
     running: bool,
     /// The daemon cannot write what it says of itself.
     is_mute: bool,
-    state: Option<State>,
+    state: Option<DaemonState>,
     known: Option<Known>,
     /// How many files lie in failed/ now.
     failed_files: usize,
@@ -276,7 +279,7 @@ impl<T> First<T> {
 
 impl Status {
     fn exit(&self) -> Exit {
-        let is_hindered = |state: &State| state.is_hindered() || silent_s(state).is_some();
+        let is_hindered = |state: &DaemonState| state.is_hindered() || silent_s(state).is_some();
         let is_behind = self.known.as_ref().is_some_and(|known| known.disbelieved_by().is_some());
         let fault = is_behind || self.is_mute || self.state.as_ref().is_some_and(is_hindered);
         match (self.running, fault) {
@@ -387,7 +390,7 @@ impl Status {
 }
 
 /// How the daemon learns of new files, and what to do where that is slow.
-fn how_watched(state: &State) -> String {
+fn how_watched(state: &DaemonState) -> String {
     let on = state.inbox_on.as_ref().map(|name| format!("inbox/ is on {name}"));
     match (state.watching, state.untold) {
         (false, _) => {
@@ -410,7 +413,7 @@ fn how_watched(state: &State) -> String {
 
 /// For how many seconds a daemon that gives a sign of life every 15 has given none; none while that
 /// is nothing to speak of.
-fn silent_s(state: &State) -> Option<i64> {
+fn silent_s(state: &DaemonState) -> Option<i64> {
     let seconds = (Clock::System.now_ms() - state.updated_at_ms) / 1000;
     (seconds > MOST_SILENT_S).then_some(seconds)
 }
@@ -433,8 +436,9 @@ mod tests {
     #[test]
     fn a_daemon_without_a_sign_of_life_is_not_well() {
         let now_ms = Clock::System.now_ms();
-        let seen =
-            |age_ms: i64| silent_s(&State { updated_at_ms: now_ms - age_ms, ..State::default() });
+        let seen = |age_ms: i64| {
+            silent_s(&DaemonState { updated_at_ms: now_ms - age_ms, ..DaemonState::default() })
+        };
         assert_eq!(seen(30_000), None);
         assert!(seen(60_000).is_some_and(|seconds| seconds >= 60));
         assert_eq!(seen(-3_600_000), None, "a clock that was set back is no silence");

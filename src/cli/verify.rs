@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::args::{Verify as Arguments, Where};
-use super::{Exit, Failure, owner, results, store_in};
+use super::{CommandError, Exit, owner, results, store_in};
 use crate::maintenance::repair::{Repair, repair};
 use crate::query::report::{grouped, utc};
 use crate::query::verify::{Verified, Verify};
@@ -15,7 +15,7 @@ use crate::spool::lock::{Lock, LockError};
 use crate::spool::name::shown;
 use crate::store::audit::Finding;
 
-pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
+pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, CommandError> {
     let (db, options) = (at.db()?, at.options()?);
     let limits = at.config()?.map(|config| config.limits.for_decoding()).unwrap_or_default();
     // a store of which no spool is known is looked through by itself
@@ -46,14 +46,14 @@ pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, Failure> {
 }
 
 /// Mends what can be, while no daemon can start.
-fn mend(verify: &Verify<'_>, spool: &Spool) -> Result<(Option<Repair>, Verified), Failure> {
+fn mend(verify: &Verify<'_>, spool: &Spool) -> Result<(Option<Repair>, Verified), CommandError> {
     if !spool.root().is_dir() {
         let root = shown(spool.root().as_os_str().as_encoded_bytes());
-        return Err(Failure::new(Exit::Missing, format!("there is no spool at {root}")));
+        return Err(CommandError::new(Exit::Missing, format!("there is no spool at {root}")));
     }
     let _lock = Lock::take(spool.root()).map_err(|error| match error {
-        LockError::Held { .. } => Failure::new(Exit::Again, error.to_string()),
-        LockError::Io { .. } => Failure::new(Exit::Failed, error.to_string()),
+        LockError::Held { .. } => CommandError::new(Exit::Again, error.to_string()),
+        LockError::Io { .. } => CommandError::new(Exit::Failed, error.to_string()),
     })?;
     let found = verify.run()?;
     let (repaired, verified) = repair(verify, spool, found)?;

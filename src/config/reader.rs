@@ -16,7 +16,7 @@ const LEAST_LIKENESS: f64 = 0.75;
 const MAX_SHOWN_CHARS: usize = 60;
 
 /// One reading of one file.
-pub(super) struct Reader<'t> {
+pub(super) struct TableReader<'t> {
     text: &'t str,
     base: &'t Path,
     /// Each with its byte offset.
@@ -25,9 +25,9 @@ pub(super) struct Reader<'t> {
     known: Vec<(&'static str, &'static str)>,
 }
 
-impl<'t> Reader<'t> {
-    pub(super) fn new(text: &'t str, base: &'t Path) -> Reader<'t> {
-        Reader { text, base, problems: Vec::new(), known: Vec::new() }
+impl<'t> TableReader<'t> {
+    pub(super) fn new(text: &'t str, base: &'t Path) -> TableReader<'t> {
+        TableReader { text, base, problems: Vec::new(), known: Vec::new() }
     }
 
     pub(super) fn top<'r, 'v>(&'r mut self, table: &'v DeTable<'v>) -> Section<'r, 't, 'v> {
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
 
 /// One table of the file, or the place where it could stand.
 pub(super) struct Section<'r, 't, 'v> {
-    reader: &'r mut Reader<'t>,
+    reader: &'r mut TableReader<'t>,
     /// Empty at the top.
     name: &'static str,
     /// The byte offset of its name.

@@ -90,7 +90,7 @@ fn the_example_shows_the_defaults() {
 
 #[test]
 fn the_example_names_every_key_and_no_other() {
-    let mut reader = Reader::new("", Path::new("/"));
+    let mut reader = TableReader::new("", Path::new("/"));
     let empty = DeTable::parse("").unwrap();
     Config::read(&mut reader, empty.get_ref());
     let tables = ["window", "inbox", "sources", "limits", "retention", "daemon"];
@@ -178,19 +178,19 @@ fn all_keys_reach_their_fields() {
                 .and_then(|settings| settings.with_dedup_horizon_ms(Some(60_000)))
                 .unwrap(),
         ),
-        inbox: Inbox {
+        inbox: InboxConfig {
             settle_ms: 1,
             rescan_ms: 200,
             order: InboxOrder::Mtime,
             ignore: vec!["_SUCCESS".to_owned(), "*.md5".to_owned()],
         },
-        sources: Sources {
+        sources: SourcesConfig {
             idle_timeout_ms: Some(1000),
             declared: vec!["press-1".to_owned(), "press-2".to_owned()],
             max: 7,
             accept_new: false,
         },
-        retention: Retention {
+        retention: RetentionConfig {
             windows_days: Some(1),
             late_days: Some(2),
             receipts_days: Some(6),
@@ -199,8 +199,12 @@ fn all_keys_reach_their_fields() {
             failed_days: Some(7),
             failed_max_bytes: Some(8),
         },
-        limits: Limits { max_event_bytes: 65, max_file_bytes: Some(66), max_inflated_bytes: 67 },
-        daemon: Daemon {
+        limits: LimitsConfig {
+            max_event_bytes: 65,
+            max_file_bytes: Some(66),
+            max_inflated_bytes: 67,
+        },
+        daemon: DaemonConfig {
             stop_grace_ms: 2,
             backoff_min_ms: 30,
             backoff_max_ms: 40,

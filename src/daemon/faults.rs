@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::Fault;
+use super::state::ShownFault;
 use crate::model::clock::Clock;
 
 /// How often it is logged that a fault lasts.
@@ -13,7 +13,7 @@ const SAID_AT_MOST: u32 = 5;
 
 /// What a fault is in the way of; the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum FaultPart {
     /// The worker itself: it does not get on.
     Progress,
     /// All files.
@@ -36,29 +36,33 @@ pub(super) enum Part {
     State,
 }
 
-impl Part {
+impl FaultPart {
     /// Before the text of the fault, where it does not say so itself.
     fn prefix(self) -> &'static str {
         match self {
-            Part::Progress | Part::Spool | Part::Files | Part::Clock | Part::Log => "",
-            Part::LateWrites => "a file that changed after its move is not taken in again: ",
-            Part::Config => "configuration: ",
-            Part::Reports => "no report: ",
-            Part::Retention => "retention: ",
-            Part::State => "the state cannot be published: ",
+            FaultPart::Progress
+            | FaultPart::Spool
+            | FaultPart::Files
+            | FaultPart::Clock
+            | FaultPart::Log => "",
+            FaultPart::LateWrites => "a file that changed after its move is not taken in again: ",
+            FaultPart::Config => "configuration: ",
+            FaultPart::Reports => "no report: ",
+            FaultPart::Retention => "retention: ",
+            FaultPart::State => "the state cannot be published: ",
         }
     }
 
     fn promise(self) -> &'static str {
         match self {
-            Part::Progress => "if this lasts, it has to be looked at",
-            Part::Spool => "trying again until it passes",
-            Part::Files | Part::LateWrites => "trying again later",
-            Part::Clock => "this ends when they agree",
-            Part::Config => "the next good reload ends this",
-            Part::Reports => "trying again until it passes",
-            Part::Log => "it is emptied after that",
-            Part::Retention | Part::State => "the next turn tries again",
+            FaultPart::Progress => "if this lasts, it has to be looked at",
+            FaultPart::Spool => "trying again until it passes",
+            FaultPart::Files | FaultPart::LateWrites => "trying again later",
+            FaultPart::Clock => "this ends when they agree",
+            FaultPart::Config => "the next good reload ends this",
+            FaultPart::Reports => "trying again until it passes",
+            FaultPart::Log => "it is emptied after that",
+            FaultPart::Retention | FaultPart::State => "the next turn tries again",
         }
     }
 }
@@ -66,10 +70,10 @@ impl Part {
 /// A kind of fault that was met since the start.
 #[derive(Debug)]
 struct Known {
-    part: Part,
+    part: FaultPart,
     kind: String,
     /// What is in the way now.
-    now: Option<Fault>,
+    now: Option<ShownFault>,
     /// Its beginning was logged: so its end is, too.
     is_said: bool,
     /// When that, or that it lasts, was first logged in the last while, and how often since.
@@ -110,7 +114,7 @@ impl Faults {
     /// last one.
     pub(super) fn meet(
         &mut self,
-        part: Part,
+        part: FaultPart,
         kind: &str,
         text: &str,
         now: Instant,
@@ -124,7 +128,7 @@ impl Faults {
                 since_ms = Some(fault.since_ms);
             }
         }
-        let begun = |tries| Fault {
+        let begun = |tries| ShownFault {
             text: text.clone(),
             since_ms: since_ms.unwrap_or_else(|| Clock::System.now_ms()),
             tries,
@@ -132,7 +136,7 @@ impl Faults {
         let line = || {
             let text = format!("{text}; {}", part.promise());
             // it may only be slow
-            Some(if part == Part::Progress { Line::Still(text) } else { Line::Begun(text) })
+            Some(if part == FaultPart::Progress { Line::Still(text) } else { Line::Begun(text) })
         };
         let found = self.known.iter_mut().find(|known| known.part == part && known.kind == kind);
         let Some(known) = found else {
@@ -165,14 +169,14 @@ impl Faults {
     }
 
     /// The same for what is logged elsewhere each time that it is met: it is only shown.
-    pub(super) fn show(&mut self, part: Part, kind: &str, text: &str, now: Instant) {
+    pub(super) fn show(&mut self, part: FaultPart, kind: &str, text: &str, now: Instant) {
         self.meet(part, kind, text, now);
         let shown = self.known.iter_mut().filter(|known| known.part == part);
         shown.for_each(|known| known.is_said = false);
     }
 
     /// Nothing is in the way of that part (any more).
-    pub(super) fn pass(&mut self, part: Part) -> Option<Line> {
+    pub(super) fn pass(&mut self, part: FaultPart) -> Option<Line> {
         let known =
             self.known.iter_mut().find(|known| known.part == part && known.now.is_some())?;
         let fault = known.now.take()?;
@@ -183,7 +187,7 @@ impl Faults {
     }
 
     /// The gravest, and the texts of the others.
-    pub(super) fn shown(&self) -> (Option<Fault>, Vec<String>) {
+    pub(super) fn shown(&self) -> (Option<ShownFault>, Vec<String>) {
         let mut all: Vec<&Known> = self.known.iter().filter(|known| known.now.is_some()).collect();
         all.sort_by_key(|known| known.part);
         let mut faults = all.into_iter().filter_map(|known| known.now.clone());
@@ -191,7 +195,7 @@ impl Faults {
     }
 
     /// Whether something is in the way of that part.
-    pub(super) fn has(&self, part: Part) -> bool {
+    pub(super) fn has(&self, part: FaultPart) -> bool {
         self.known.iter().any(|known| known.part == part && known.now.is_some())
     }
 }
@@ -205,7 +209,7 @@ mod tests {
     use super::*;
 
     fn met(faults: &mut Faults, kind: &str, text: &str, now: Instant) -> Option<Line> {
-        faults.meet(Part::Spool, kind, text, now)
+        faults.meet(FaultPart::Spool, kind, text, now)
     }
 
     #[test]
@@ -227,9 +231,9 @@ mod tests {
         let (shown, others) = faults.shown();
         assert_eq!(shown.unwrap().text, "disk full: 1 byte free");
         assert!(others.is_empty());
-        let over = faults.pass(Part::Spool);
+        let over = faults.pass(FaultPart::Spool);
         assert!(matches!(&over, Some(Line::Over(text)) if text.contains("1 byte")), "{over:?}");
-        assert_eq!(faults.pass(Part::Spool), None);
+        assert_eq!(faults.pass(FaultPart::Spool), None);
         assert_eq!(faults.shown().0, None);
     }
 
@@ -242,7 +246,7 @@ mod tests {
             let text = format!("cannot read inbox/{n}.json");
             lines += usize::from(met(&mut faults, "EIO", &text, now).is_some());
             assert_eq!(faults.shown().0.unwrap().text, text, "it is shown all the same");
-            lines += usize::from(faults.pass(Part::Spool).is_some());
+            lines += usize::from(faults.pass(FaultPart::Spool).is_some());
         }
         assert_eq!(lines, 20, "in two minutes");
     }
@@ -263,14 +267,14 @@ mod tests {
     #[test]
     fn the_gravest_is_shown_and_the_others_beside_it() {
         let (mut faults, now) = (Faults::default(), Instant::now());
-        faults.meet(Part::Reports, "report", "no room", now);
-        faults.meet(Part::Spool, "busy", "busy", now);
-        faults.meet(Part::Files, "EIO", "a", now);
+        faults.meet(FaultPart::Reports, "report", "no room", now);
+        faults.meet(FaultPart::Spool, "busy", "busy", now);
+        faults.meet(FaultPart::Files, "EIO", "a", now);
         let (shown, others) = faults.shown();
         assert_eq!(shown.unwrap().text, "busy");
         assert_eq!(others, ["a", "no report: no room"]);
-        assert!(faults.has(Part::Files) && !faults.has(Part::Progress));
-        faults.pass(Part::Spool);
+        assert!(faults.has(FaultPart::Files) && !faults.has(FaultPart::Progress));
+        faults.pass(FaultPart::Spool);
         assert_eq!(faults.shown().0.unwrap().text, "a");
     }
 }

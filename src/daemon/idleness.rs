@@ -25,7 +25,7 @@ const STEPS: u32 = 1024;
 /// Tells how long each source was silent from the batch that named it last, so that nothing has to
 /// be remembered of a source.
 #[derive(Debug, Default)]
-pub(super) struct Quiet {
+pub(super) struct Idleness {
     /// For how long we have watched.
     watched: Duration,
     /// The last batch there was, and how long we had watched then; both rise.
@@ -61,7 +61,7 @@ pub(super) struct Turn {
 pub(super) type Ask<'a> =
     dyn FnMut(Option<&Silent>, usize) -> Result<Vec<(u64, Silent)>, Error> + 'a;
 
-impl Quiet {
+impl Idleness {
     /// After a look into the inbox: `waiting` names the sources of which a file is there, in
     /// whatever state. Only those are looked at that may have been silent for too long.
     ///
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// Looks at sources that were heard of last in those batches.
-    fn look(quiet: &mut Quiet, rows: &[(&str, u64)], waiting: &[&str], spent: Spent) -> Turn {
+    fn look(quiet: &mut Idleness, rows: &[(&str, u64)], waiting: &[&str], spent: Spent) -> Turn {
         let last_batch = rows.iter().map(|(_, batch)| *batch).max().unwrap_or(0);
         let mut all: Vec<(u64, &str)> = rows.iter().map(|(name, batch)| (*batch, *name)).collect();
         all.sort_unstable();
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_source_falls_idle_when_its_time_is_up_and_not_before() {
-        let mut quiet = Quiet::default();
+        let mut quiet = Idleness::default();
         let rows = [("a", 1)];
         // the first look begins the count: what was before we started is not known
         assert_eq!(look(&mut quiet, &rows, &[], waited(60)).idle, Vec::<String>::new());
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn events_and_waiting_files_begin_the_count_anew() {
-        let mut quiet = Quiet::default();
+        let mut quiet = Idleness::default();
         look(&mut quiet, &[("a", 1)], &[], waited(0));
         look(&mut quiet, &[("a", 1)], &[], waited(9));
         look(&mut quiet, &[("a", 2)], &[], waited(9));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn our_own_stall_makes_nobody_idle() {
-        let mut quiet = Quiet::default();
+        let mut quiet = Idleness::default();
         let rows = [("a", 1)];
         look(&mut quiet, &rows, &[], waited(0));
         let hour = Duration::from_secs(3600);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_silence_of_many_is_told_apart_and_little_is_remembered() {
-        let mut quiet = Quiet::default();
+        let mut quiet = Idleness::default();
         for batch in 1..=10_000_u64 {
             let rows = [("a", 1), ("b", batch.min(3000)), ("c", batch), ("d", 1)];
             let spent = Spent::Waiting {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn so_many_fall_idle_at_once_and_no_more() {
-        let mut quiet = Quiet::default();
+        let mut quiet = Idleness::default();
         let names: Vec<String> = (0..1500).map(|number| format!("s{number}")).collect();
         let rows: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         look(&mut quiet, &rows, &[], waited(0));

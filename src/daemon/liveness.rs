@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::faults::Part;
-use super::state::Shared;
-use crate::spool::in_flight::{Excuse, Hand, Trying};
+use super::faults::FaultPart;
+use super::state::SharedState;
+use crate::spool::in_flight::{Excuse, Hand, InFlight};
 use crate::store::sqlite;
 
 /// How often it is looked whether the worker gets on.
@@ -23,26 +23,26 @@ const PATIENCE: Duration = Duration::from_millis(3500);
 
 /// What is known of the worker's progress.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     beats: u64,
     since: Instant,
     is_stuck: bool,
 }
 
-impl Life {
-    pub(super) fn new() -> Life {
-        Life { beats: u64::MAX, since: Instant::now(), is_stuck: false }
+impl Liveness {
+    pub(super) fn new() -> Liveness {
+        Liveness { beats: u64::MAX, since: Instant::now(), is_stuck: false }
     }
 
     /// Looks whether the worker gets on, and shows it when it does not.
-    pub(super) fn look(&mut self, shared: &Shared, trying: &Trying, db: &Path) {
+    pub(super) fn look(&mut self, shared: &SharedState, trying: &InFlight, db: &Path) {
         let beats = shared.beats();
         if shared.is_waiting() || beats != self.beats {
             if self.is_stuck {
-                shared.pass(Part::Progress);
+                shared.pass(FaultPart::Progress);
                 self.excuse(shared, trying, Excuse::None);
             }
-            *self = Life { beats, since: Instant::now(), is_stuck: false };
+            *self = Liveness { beats, since: Instant::now(), is_stuck: false };
         } else if self.since.elapsed() >= PATIENCE {
             if !self.is_stuck {
                 self.excuse(shared, trying, Excuse::Stuck);
@@ -61,11 +61,11 @@ impl Life {
                 ),
             };
             let text = format!("nothing moves for {seconds} s{file}: {what}");
-            shared.meet(Part::Progress, "still", &text);
+            shared.meet(FaultPart::Progress, "still", &text);
         }
     }
 
-    fn excuse(&self, shared: &Shared, trying: &Trying, excuse: Excuse) {
+    fn excuse(&self, shared: &SharedState, trying: &InFlight, excuse: Excuse) {
         // who stops has an excuse already
         if !shared.stopping() {
             trying.excuse(excuse);

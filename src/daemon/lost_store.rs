@@ -8,10 +8,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::state::State;
+use super::state::DaemonState;
 use crate::engine::settings::Settings;
 use crate::exit::Exit;
-use crate::pipeline::worker::{Reach, Trouble};
+use crate::pipeline::worker::{Failure, Scope};
 use crate::spool::name::shown_path;
 use crate::spool::{Spool, lock};
 use crate::store::sqlite;
@@ -23,10 +23,10 @@ pub(super) fn used_before(root: &Path) -> Option<String> {
 }
 
 /// What the last daemon said of itself, whatever its version.
-pub(super) fn last_state(text: &[u8]) -> Option<State> {
+pub(super) fn last_state(text: &[u8]) -> Option<DaemonState> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let says_so = value.get("db_opened").is_some();
-    let mut state: State = serde_json::from_value(value).ok()?;
+    let mut state: DaemonState = serde_json::from_value(value).ok()?;
     if !says_so {
         // of a version that did not say whether it had opened its store
         state.db_opened = state.fault.is_none();
@@ -44,7 +44,7 @@ pub(super) fn refuse_lost(
     spool: &Spool,
     used: Option<&str>,
     settings: Option<&Settings>,
-) -> Result<(), Trouble> {
+) -> Result<(), Failure> {
     let is_empty_file = match fs::metadata(db) {
         Ok(seen) if seen.is_file() && seen.len() == 0 => true,
         Err(error) if is_absent(&error) => false,
@@ -89,7 +89,7 @@ pub(super) fn refuse_lost(
         if is_empty_file { "remove the empty file and " } else { "" },
         settings.map_or_else(|| "--window-ms N --lateness-ms N".to_owned(), arguments)
     );
-    Err(Trouble { reach: Reach::Lasting, exit: Exit::Missing, kind: "lost store".to_owned(), text })
+    Err(Failure { reach: Scope::Lasting, exit: Exit::Missing, kind: "lost store".to_owned(), text })
 }
 
 /// The settings as arguments of `init`.

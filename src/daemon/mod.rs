@@ -32,25 +32,25 @@ use crossbeam_channel::{
 };
 
 use crate::config::Config;
-use crate::daemon::liveness::{Life, Panic, Panics};
-use crate::daemon::quarantine::Suspects;
+use crate::daemon::liveness::{Liveness, Panic, Panics};
+use crate::daemon::quarantine::Quarantine;
 use crate::daemon::report_dump::Dumper;
 use crate::daemon::signals::Asked;
 use crate::daemon::systemd::Notifier;
-use crate::daemon::wal_growth::Pinned;
-use crate::daemon::worker_context::{Drain, Note, Over};
+use crate::daemon::wal_growth::WalGrowth;
+use crate::daemon::worker_context::{WorkerContext, WorkerEnd, WorkerNote};
 use crate::exit::Exit;
 use crate::model::clock::Clock;
-use crate::pipeline::worker::Trouble;
-use crate::spool::in_flight::{Excuse, Trying};
+use crate::pipeline::worker::Failure;
+use crate::spool::in_flight::{Excuse, InFlight};
 use crate::spool::lock::Lock;
 use crate::spool::name::shown_path;
 use crate::spool::{self, Spool, advice};
 use crate::store::sqlite::Options;
 use backoff::Backoff;
-use faults::Part;
+use faults::FaultPart;
 pub use start::note_failure;
-use state::{Fault, Phase, Shared, State};
+use state::{DaemonState, Phase, SharedState, ShownFault};
 
 /// How often the state is published at most.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -105,7 +105,7 @@ impl Stopped {
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RunTotals {
     /// How many files it ingested.
     pub done: u64,
     /// How many it refused.
@@ -118,13 +118,13 @@ pub struct Tally {
 ///
 /// # Errors
 /// When it cannot start, or meets a fault that does not pass.
-pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
+pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<RunTotals, Stopped> {
     let notifier = Notifier::from_env();
-    let Some(lock) = start::lock(&job, &notifier, asked)? else { return Ok(Tally::default()) };
+    let Some(lock) = start::lock(&job, &notifier, asked)? else { return Ok(RunTotals::default()) };
     // before this process says anything there
     let used_db = lost_store::used_before(&job.spool);
     let spool = Spool::at(&job.spool);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(SharedState::default());
     introduce(&job, &spool, used_db.as_deref(), &shared);
     let failed = |error: io::Error| {
         let what = format!("no thread: {}", advice::explain(&job.spool, &error));
@@ -137,9 +137,9 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
     let longest_wait = notifier
         .watchdog_interval()
         .map_or(LONGEST_WAIT, |interval| LONGEST_WAIT.min(interval / 2));
-    let suspects = Suspects::begin(&spool);
+    let suspects = Quarantine::begin(&spool);
     let trying = suspects.trying();
-    let drain = Drain {
+    let drain = WorkerContext {
         spool: spool.clone(),
         db: job.db.clone(),
         used_db,
@@ -164,7 +164,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
         .map_err(failed)?;
     let running = job.config.clone();
     let report_time = REPORT_TIME.max(running.daemon.stop_grace());
-    let desk = Desk {
+    let desk = Supervisor {
         job,
         running,
         lock,
@@ -189,13 +189,13 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<Tally, Stopped> {
 }
 
 /// Says who begins, on what, and who else could change that.
-fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &Shared) {
+fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &SharedState) {
     let version = env!("CARGO_PKG_VERSION");
     let loose = spool::rights::loose(spool, &job.db);
     loose.iter().for_each(|folder| log::warn!("{folder}"));
     let tightened = spool::rights::tighten(spool, &job.db);
     tightened.iter().for_each(|file| log::warn!("{file}"));
-    *shared.state() = State {
+    *shared.state() = DaemonState {
         pid: std::process::id(),
         version: version.to_owned(),
         db_opened: used_db == Some(&shown_path(&job.db)),
@@ -203,7 +203,7 @@ fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &Shared) {
         db: shown_path(&job.db),
         started_at_ms: Clock::System.now_ms(),
         loose: loose.len() as u64,
-        ..State::default()
+        ..DaemonState::default()
     };
     let (inbox, db) = (shown_path(spool.inbox()), shown_path(&job.db));
     log::info!("windowflow {version}: inbox {inbox}, store {db}");
@@ -215,7 +215,7 @@ fn introduce(job: &Job, spool: &Spool, used_db: Option<&str>, shared: &Shared) {
 fn start_dumper(
     job: &Job,
     spool: &Spool,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
 ) -> io::Result<(Sender<()>, Receiver<()>)> {
     let dumper = Dumper {
         db: job.db.clone(),
@@ -241,11 +241,11 @@ fn start_dumper(
             match dumper.dump() {
                 Ok(path) => {
                     log::info!("report written: {}", shown_path(&path));
-                    shared.pass(Part::Reports);
+                    shared.pass(FaultPart::Reports);
                     failed = None;
                 }
                 Err(text) => {
-                    shared.meet(Part::Reports, "report", &text);
+                    shared.meet(FaultPart::Reports, "report", &text);
                     failed.get_or_insert_with(|| backoff.clone()).next();
                 }
             }
@@ -255,36 +255,36 @@ fn start_dumper(
 }
 
 /// The main thread: everything that is asked and said goes over it.
-struct Desk {
+struct Supervisor {
     job: Job,
     // as it was last read; what cannot change while it runs stands in `job`
     running: Config,
     lock: Lock,
     notifier: Notifier,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     wake: Sender<()>,
     dumps: Sender<()>,
     panics: Panics,
-    trying: Arc<Trying>,
+    trying: Arc<InFlight>,
     published: Option<Instant>,
     dirty: bool,
     // why it gives up
-    last_word: Option<Fault>,
+    last_word: Option<ShownFault>,
 }
 
-impl Desk {
+impl Supervisor {
     fn serve(
         mut self,
         asked: &Receiver<Asked>,
-        notes: &Receiver<Note>,
-        ended: &Receiver<Over>,
-    ) -> Result<Tally, Stopped> {
+        notes: &Receiver<WorkerNote>,
+        ended: &Receiver<WorkerEnd>,
+    ) -> Result<RunTotals, Stopped> {
         let watchdog = self.notifier.watchdog_interval();
-        let mut fed = Fed::new(watchdog);
+        let mut fed = WatchdogFeed::new(watchdog);
         let mut give_up: Option<Instant> = None;
         let mut lives = u64::MAX;
-        let mut life = Life::new();
-        let mut pinned = Pinned::default();
+        let mut life = Liveness::new();
+        let mut pinned = WalGrowth::default();
         let look = tick(liveness::LOOK_EVERY);
         loop {
             let publish = self.publish_in().map_or_else(never, after);
@@ -305,18 +305,18 @@ impl Desk {
                     }
                 },
                 recv(notes) -> note => match note {
-                    Ok(Note::Ready) => {
+                    Ok(WorkerNote::Ready) => {
                         self.notifier.ready();
                         fed.ready(watchdog);
                         self.dirty = true;
                     }
-                    Ok(Note::Waits) => {
+                    Ok(WorkerNote::Waits) => {
                         // whoever started it need not wait with it: the status says why
                         self.notifier.ready();
                         self.dirty = true;
                     }
                     // when the worker is gone, what it ended with arrives next
-                    Ok(Note::Changed) | Err(_) => self.dirty = true,
+                    Ok(WorkerNote::Changed) | Err(_) => self.dirty = true,
                 },
                 // a process that has lost a thread must not look alive
                 recv(self.panics.told) -> panicked => return self.close(Err(panicked.ok())),
@@ -357,8 +357,8 @@ impl Desk {
             state.fault.clone_from(&self.last_word);
         }
         match self.lock.publish(&state.published()) {
-            Ok(()) => drop(self.shared.pass(Part::State)),
-            Err(error) => self.shared.meet(Part::State, "publish", &error.to_string()),
+            Ok(()) => drop(self.shared.pass(FaultPart::State)),
+            Err(error) => self.shared.meet(FaultPart::State, "publish", &error.to_string()),
         }
         self.notifier.status(&state.line());
     }
@@ -389,7 +389,7 @@ impl Desk {
             Err(text) => {
                 log::error!("{text}; going on with the configuration as it was");
                 let text = format!("{text}; it goes on as it was, but the next start would fail");
-                self.shared.show(Part::Config, "reload", &text);
+                self.shared.show(FaultPart::Config, "reload", &text);
             }
         }
         self.dirty = true;
@@ -413,8 +413,8 @@ impl Desk {
             }
         }
         match settings.first() {
-            Some(text) => self.shared.show(Part::Config, "settings", text),
-            None => drop(self.shared.pass(Part::Config)),
+            Some(text) => self.shared.show(FaultPart::Config, "settings", text),
+            None => drop(self.shared.pass(FaultPart::Config)),
         }
     }
 
@@ -451,10 +451,10 @@ impl Desk {
     }
 
     /// The last word: how the worker ended, or that a thread panicked and what it said.
-    fn close(mut self, over: Result<Over, Option<Panic>>) -> Result<Tally, Stopped> {
+    fn close(mut self, over: Result<WorkerEnd, Option<Panic>>) -> Result<RunTotals, Stopped> {
         let end = match over {
-            Ok(Over::Finished) => Ok(()),
-            Ok(Over::GaveUp(Trouble { exit, text, .. })) => Err(Stopped { exit, text }),
+            Ok(WorkerEnd::Finished) => Ok(()),
+            Ok(WorkerEnd::GaveUp(Failure { exit, text, .. })) => Err(Stopped { exit, text }),
             Err(panicked) => {
                 // the hook tells before the thread is gone
                 let panicked = panicked.or_else(|| self.panics.told.try_recv().ok());
@@ -473,10 +473,14 @@ impl Desk {
             let mut state = self.shared.state();
             state.phase = Phase::Stopped;
             state.file = None;
-            Tally { done: state.done, failed: state.failed, left: state.ready + state.not_ready }
+            RunTotals {
+                done: state.done,
+                failed: state.failed,
+                left: state.ready + state.not_ready,
+            }
         };
         let since_ms = Clock::System.now_ms();
-        let word = |end: &Stopped| Fault { text: end.text.clone(), since_ms, tries: 1 };
+        let word = |end: &Stopped| ShownFault { text: end.text.clone(), since_ms, tries: 1 };
         self.last_word = end.as_ref().err().map(word);
         self.notifier.stopping();
         self.publish();
@@ -485,18 +489,18 @@ impl Desk {
 }
 
 /// When systemd last had a sign of life, and for which progress.
-struct Fed {
+struct WatchdogFeed {
     at: Instant,
     beats: u64,
     interval: Option<Duration>,
     starting: bool,
 }
 
-impl Fed {
-    fn new(watchdog: Option<Duration>) -> Fed {
+impl WatchdogFeed {
+    fn new(watchdog: Option<Duration>) -> WatchdogFeed {
         // a start has its time limit even where no watchdog is set
         let interval = Some(watchdog.unwrap_or(LONGEST_WAIT));
-        Fed { at: Instant::now(), beats: u64::MAX, interval, starting: true }
+        WatchdogFeed { at: Instant::now(), beats: u64::MAX, interval, starting: true }
     }
 
     fn ready(&mut self, watchdog: Option<Duration>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::spool::in_flight::{DEATHS, Suspect, Trying};
+use crate::spool::in_flight::{CrashSuspect, DEATHS, InFlight};
 use crate::spool::{Entry, Spool};
 
 /// For how long this process has to live before it takes a file that two have died of. Whoever
@@ -28,23 +28,23 @@ pub(super) enum Turn {
 
 /// The files that are suspected.
 #[derive(Debug)]
-pub(super) struct Suspects {
-    trying: Arc<Trying>,
+pub(super) struct Quarantine {
+    trying: Arc<InFlight>,
     spool: Spool,
-    known: Vec<(Entry, Suspect)>,
+    known: Vec<(Entry, CrashSuspect)>,
     begun: Instant,
 }
 
-impl Suspects {
+impl Quarantine {
     /// Those that the processes before this one have left.
-    pub(super) fn begin(spool: &Spool) -> Suspects {
-        let (trying, suspects) = Trying::begin(spool).unwrap_or_else(|error| {
+    pub(super) fn begin(spool: &Spool) -> Quarantine {
+        let (trying, suspects) = InFlight::begin(spool).unwrap_or_else(|error| {
             log::warn!(
                 "{}: what is in hand cannot be noted there: {error}; a file that crashes this \
                  process is tried again each time",
                 spool.root().display()
             );
-            (Trying::default(), Vec::new())
+            (InFlight::default(), Vec::new())
         });
         let known = suspects.into_iter().filter_map(|suspect| Some((suspect.entry()?, suspect)));
         let known: Vec<_> = known.collect();
@@ -56,11 +56,11 @@ impl Suspects {
                 suspect.deaths
             );
         }
-        Suspects { trying: Arc::new(trying), spool: spool.clone(), known, begun: Instant::now() }
+        Quarantine { trying: Arc::new(trying), spool: spool.clone(), known, begun: Instant::now() }
     }
 
     /// The note of what is in hand.
-    pub(super) fn trying(&self) -> Arc<Trying> {
+    pub(super) fn trying(&self) -> Arc<InFlight> {
         Arc::clone(&self.trying)
     }
 
@@ -95,7 +95,7 @@ impl Suspects {
         let before = self.known.len();
         self.known.retain(|(known, _)| known != entry);
         if self.known.len() != before {
-            let left: Vec<Suspect> =
+            let left: Vec<CrashSuspect> =
                 self.known.iter().map(|(_, suspect)| suspect.clone()).collect();
             // what stays there by mistake is compared with the file at the next start
             let _ = self.trying.keep(&left);
@@ -118,18 +118,18 @@ mod tests {
         fs::write(spool.inbox().join("a"), "a").unwrap();
         let entry = Entry::new(None, "a");
         for _ in 0..deaths {
-            let (trying, _) = Trying::begin(&spool).unwrap();
+            let (trying, _) = InFlight::begin(&spool).unwrap();
             let opened = safe_open::open_entry(spool.inbox(), &entry).unwrap();
             trying.take(Hand::Reader, &entry, &opened);
             trying.excuse(excuse);
         }
-        let mut suspects = Suspects::begin(&spool);
+        let mut suspects = Quarantine::begin(&spool);
         let now = suspects.begun + if is_calm { CALM } else { Duration::ZERO };
         assert_eq!(suspects.turn(&Entry::new(None, "b"), now), Turn::Now);
         let turn = suspects.turn(&entry, now);
         suspects.clear(&entry);
         assert_eq!(suspects.turn(&entry, now), Turn::Now);
-        assert_eq!(Trying::begin(&spool).unwrap().1, [], "it was kept");
+        assert_eq!(InFlight::begin(&spool).unwrap().1, [], "it was kept");
         turn
     }
 

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::state::Shared;
+use super::state::SharedState;
 use crate::model::clock::Clock;
-use crate::pipeline::worker::Trouble;
+use crate::pipeline::worker::Failure;
 use crate::query::report::{self, Filter, Format};
 use crate::store::sqlite::{Options, SqliteStore};
 
@@ -17,7 +17,7 @@ pub(super) struct Dumper {
     pub(super) db: PathBuf,
     pub(super) options: Options,
     pub(super) reports: PathBuf,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
 }
 
 impl Dumper {
@@ -25,7 +25,7 @@ impl Dumper {
     pub(super) fn dump(&self) -> Result<PathBuf, String> {
         let cannot = |error: io::Error| {
             let what = "cannot write a report";
-            Trouble::with_spool("report", what, &self.reports, &error).text
+            Failure::with_spool("report", what, &self.reports, &error).text
         };
         let now_ms = Clock::System.now_ms();
         let unfinished = self.reports.join(".latest.json.tmp");
@@ -42,8 +42,8 @@ impl Dumper {
         let filter = Filter::default();
         report::write_with_resting(&snapshot, Format::Json, &filter, moment, &mut out).map_err(
             |error| match error {
-                report::Error::Store(error) => error.to_string(),
-                report::Error::Write(error) => cannot(error),
+                report::ReportError::Store(error) => error.to_string(),
+                report::ReportError::Write(error) => cannot(error),
             },
         )?;
         drop(snapshot);

@@ -8,7 +8,7 @@ use super::backoff::Backoff;
 use super::state::Rested;
 use crate::config::Config;
 use crate::model::clock::Clock;
-use crate::pipeline::worker::{Reach, Trouble};
+use crate::pipeline::worker::{Failure, Scope};
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
@@ -48,7 +48,7 @@ impl Rest {
     }
 
     /// Something was tried again in vain. Of many files that were tried together the first counts.
-    fn met(&mut self, trouble: &Trouble, now: Instant) {
+    fn met(&mut self, trouble: &Failure, now: Instant) {
         self.why.clone_from(&trouble.text);
         if self.backoff.is_over(now) {
             self.backoff.next();
@@ -58,10 +58,10 @@ impl Rest {
 
 impl Resting {
     /// A fault that concerns that file, or the folder that it lies in, begins or lasts.
-    pub(super) fn meet(&mut self, entry: &Entry, trouble: &Trouble, config: &Config) {
+    pub(super) fn meet(&mut self, entry: &Entry, trouble: &Failure, config: &Config) {
         let now = Instant::now();
         if let Some(folder) = &entry.folder {
-            let is_new = trouble.reach == Reach::Folder && !self.folders.contains_key(folder);
+            let is_new = trouble.reach == Scope::Folder && !self.folders.contains_key(folder);
             if is_new {
                 self.folders.insert(folder.clone(), Rest::new(config));
             }
@@ -70,7 +70,7 @@ impl Resting {
                 rest.met(trouble, now);
             }
         }
-        if trouble.reach != Reach::Folder || entry.folder.is_none() {
+        if trouble.reach != Scope::Folder || entry.folder.is_none() {
             let rest = self.files.entry(entry.clone()).or_insert_with(|| Rest::new(config));
             rest.met(trouble, now);
         }
@@ -258,9 +258,9 @@ impl Resting {
 mod tests {
     use super::*;
 
-    fn trouble(reach: Reach) -> Trouble {
+    fn trouble(reach: Scope) -> Failure {
         let (kind, text) = ("not moved".to_owned(), "not moved".to_owned());
-        Trouble { reach, exit: crate::exit::Exit::Again, kind, text }
+        Failure { reach, exit: crate::exit::Exit::Again, kind, text }
     }
 
     fn later(resting: &Resting) -> Instant {
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(resting.due(found.iter(), Instant::now()).len(), 101);
         // a whole group failed together: that is one try
         for entry in &found[..50] {
-            resting.meet(entry, &trouble(Reach::Folder), &config);
+            resting.meet(entry, &trouble(Scope::Folder), &config);
         }
         let now = Instant::now();
         assert!(resting.holds(&found[99], now) && !resting.holds(&found[100], now));
@@ -305,14 +305,14 @@ mod tests {
         let config = Config::default();
         let found = [Entry::new(Some("x"), "a"), Entry::new(Some("x"), "b")];
         let mut resting = Resting::default();
-        resting.meet(&found[0], &trouble(Reach::File), &config);
+        resting.meet(&found[0], &trouble(Scope::File), &config);
         let now = Instant::now();
         assert_eq!(resting.due(found.iter(), now), [&found[1]]);
         assert_eq!((resting.len(), resting.shown()[0].what.as_str()), (1, "x/a"));
         assert_eq!(resting.due(found[1..].iter(), now), [&found[1]]);
         assert!(resting.is_empty());
         // nor does a folder of which nothing is left
-        resting.meet(&found[0], &trouble(Reach::Folder), &config);
+        resting.meet(&found[0], &trouble(Scope::Folder), &config);
         assert!(resting.due([].iter(), later(&resting)).is_empty());
         assert!(resting.is_empty() && resting.left(now).is_none());
     }
@@ -335,7 +335,7 @@ mod tests {
         let config = Config::default();
         let mut resting = Resting::default();
         for n in 0..1000 {
-            resting.meet(&Entry::new(None, format!("{n}")), &trouble(Reach::File), &config);
+            resting.meet(&Entry::new(None, format!("{n}")), &trouble(Scope::File), &config);
         }
         assert_eq!((resting.len(), resting.shown().len()), (1000, MOST_SHOWN));
     }

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::faults::Part;
-use super::worker_context::Drain;
+use super::faults::FaultPart;
+use super::worker_context::WorkerContext;
 use crate::maintenance::retention;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Pace, Pruned, Snapshot, Store};
@@ -24,7 +24,7 @@ const AFTER_MUCH: Duration = Duration::from_secs(1);
 
 /// When retention was last seen to.
 #[derive(Debug)]
-pub(super) struct Retain {
+pub(super) struct RetentionTask {
     due: Instant,
     // W when the ids were last walked through: until it moves, no other is behind the horizon
     walked_at_ms: Option<i64>,
@@ -35,25 +35,25 @@ pub(super) struct Retain {
     not_before: Instant,
 }
 
-impl Retain {
+impl RetentionTask {
     /// Due at the first pause.
-    pub(super) fn new() -> Retain {
+    pub(super) fn new() -> RetentionTask {
         let now = Instant::now();
-        Retain { due: now, walked_at_ms: None, told: false, refused: 0, not_before: now }
+        RetentionTask { due: now, walked_at_ms: None, told: false, refused: 0, not_before: now }
     }
 
     /// Removes what is old, if it is time for that. `is_wanted` says whether somebody waits for
     /// the worker: the turn ends early then.
     pub(super) fn turn(
         &mut self,
-        drain: &Drain,
+        drain: &WorkerContext,
         store: &mut dyn Store,
         is_wanted: &dyn Fn() -> bool,
     ) {
         let asked = drain.config.retention;
         if !retention::is_any(&store.settings(), &asked) {
             // it may have been turned off because of its fault
-            drain.shared.pass(Part::Retention);
+            drain.shared.pass(FaultPart::Retention);
             return;
         }
         let refused = drain.shared.state().failed;
@@ -95,8 +95,8 @@ impl Retain {
         }
         let is_well = faults.is_empty();
         match is_well {
-            true => drop(drain.shared.pass(Part::Retention)),
-            false => drain.shared.meet(Part::Retention, "retention", &faults.join("; ")),
+            true => drop(drain.shared.pass(FaultPart::Retention)),
+            false => drain.shared.meet(FaultPart::Retention, "retention", &faults.join("; ")),
         }
         if !is_cut {
             self.refused = refused;
@@ -107,7 +107,12 @@ impl Retain {
 }
 
 /// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
-fn files(drain: &Drain, now_ms: i64, pace: &mut Pace<'_>, faults: &mut Vec<String>) -> Option<i64> {
+fn files(
+    drain: &WorkerContext,
+    now_ms: i64,
+    pace: &mut Pace<'_>,
+    faults: &mut Vec<String>,
+) -> Option<i64> {
     let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone());
     let looked = snapshot.and_then(|snapshot| Ok((snapshot.summary()?.watermark_ms, snapshot)));
     let (watermark_ms, snapshot) = match looked {

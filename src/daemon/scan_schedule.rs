@@ -16,14 +16,14 @@ const FRESH_REST: u32 = 20;
 
 /// What the looks so far have cost.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct ScanSchedule {
     // when all was last listed
     listed: Option<Instant>,
     listing: Duration,
     fresh: Duration,
 }
 
-impl Looks {
+impl ScanSchedule {
     /// A look has ended that took so long.
     pub(super) fn end(&mut self, depth: Depth, now: Instant, took: Duration) {
         match depth {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn all_is_listed_by_time_and_never_most_of_the_time() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let (mut looks, now) = (ScanSchedule::default(), Instant::now());
         assert_eq!(looks.next_listing(ms(10_000), false, now), now, "nothing was listed yet");
         looks.end(Depth::Whole, now, ms(50));
         looks.end(Depth::Asked, now + ms(60), ms(1));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn case_152_a_backlog_is_looked_at_afresh_each_second_unless_that_costs_much() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let (mut looks, now) = (ScanSchedule::default(), Instant::now());
         looks.end(Depth::Whole, now, ms(500));
         assert!(!looks.is_stale(now, now + ms(999)));
         assert!(looks.is_stale(now, now + ms(1000)), "the next look costs little");

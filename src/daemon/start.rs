@@ -7,10 +7,10 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::backoff::Backoff;
-use super::faults::{Faults, Part};
+use super::faults::{FaultPart, Faults};
 use super::lost_store::last_state;
 use super::signals::Asked;
-use super::state::{Fault, Phase, State};
+use super::state::{DaemonState, Phase, ShownFault};
 use super::systemd::Notifier;
 use super::{Job, Stopped};
 use crate::exit::Exit;
@@ -29,7 +29,7 @@ pub(super) fn lock(
     loop {
         let error = match Lock::take(&job.spool) {
             Ok(lock) => {
-                if let Some(line) = faults.pass(Part::Spool) {
+                if let Some(line) = faults.pass(FaultPart::Spool) {
                     line.log();
                 }
                 return Ok(Some(lock));
@@ -41,7 +41,7 @@ pub(super) fn lock(
             return Err(Stopped::new(Exit::Again, error));
         }
         backoff.next();
-        if let Some(line) = faults.meet(Part::Spool, "lock", &error, Instant::now()) {
+        if let Some(line) = faults.meet(FaultPart::Spool, "lock", &error, Instant::now()) {
             line.log();
         }
         // nothing can be published without the lock, but systemd can be told
@@ -72,7 +72,7 @@ fn not_locked(error: &LockError) -> Stopped {
     let LockError::Held { root, by } = error else {
         return Stopped::new(Exit::Failed, error.to_string());
     };
-    let holder = by.as_deref().and_then(|state| serde_json::from_str::<State>(state).ok());
+    let holder = by.as_deref().and_then(|state| serde_json::from_str::<DaemonState>(state).ok());
     let holder = holder.map_or_else(String::new, |state| format!(" (pid {})", state.pid));
     let text = format!(
         "another daemon{holder} has the spool {}: stop it first, or give this one a spool of its \
@@ -94,13 +94,13 @@ pub fn note_failure(spool: &Path, text: &str) {
     let Ok(mut lock) = Lock::take(spool) else { return };
     let state = last_state(&last).unwrap_or_default();
     let now_ms = Clock::System.now_ms();
-    let state = State {
+    let state = DaemonState {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at_ms: now_ms,
         updated_at_ms: now_ms,
         phase: Phase::Stopped,
-        fault: Some(Fault { text: text.to_owned(), since_ms: now_ms, tries: 1 }),
+        fault: Some(ShownFault { text: text.to_owned(), since_ms: now_ms, tries: 1 }),
         also: Vec::new(),
         file: None,
         ..state

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::faults::{Faults, Part};
+use super::faults::{FaultPart, Faults};
 use super::resting::MOST_SHOWN;
 use crate::config::Config;
 use crate::model::clock::Clock;
@@ -61,7 +61,7 @@ impl Phase {
 /// A fault that is in the way, until it clears.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Fault {
+pub struct ShownFault {
     pub text: String,
     pub since_ms: i64,
     pub tries: u64,
@@ -101,7 +101,7 @@ pub struct Rested {
 
 /// The state of the daemon, as others can see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct DaemonState {
     /// The process.
     pub pid: u32,
     /// Its version.
@@ -121,7 +121,7 @@ pub struct State {
     /// What it is doing.
     pub phase: Phase,
     /// What is in its way; when it gave up, why.
-    pub fault: Option<Fault>,
+    pub fault: Option<ShownFault>,
     /// What else is, less gravely.
     #[serde(default)]
     pub also: Vec<String>,
@@ -167,8 +167,8 @@ pub struct State {
 
 /// What the threads of the daemon share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct SharedState {
+    state: Mutex<DaemonState>,
     faults: Mutex<Faults>,
     // the state was changed, and whoever publishes it knows
     changed: AtomicBool,
@@ -186,9 +186,9 @@ pub(super) struct Shared {
 const GO_ON: u8 = 0;
 const STOP: u8 = 1;
 
-impl Shared {
+impl SharedState {
     /// The state, to be changed in place.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, DaemonState> {
         // a thread that panicked ends the process; what it left is still worth showing
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,14 +199,14 @@ impl Shared {
     }
 
     /// The state, to be published as it is now.
-    pub(super) fn to_publish(&self) -> State {
+    pub(super) fn to_publish(&self) -> DaemonState {
         // first: what changes from here on is said again
         self.changed.store(false, Ordering::Release);
         self.touched.store(false, Ordering::Release);
         let mut state = self.state().clone();
         let faults = self.faults();
         (state.fault, state.also) = faults.shown();
-        if faults.has(Part::Progress) && matches!(state.phase, Phase::Idle | Phase::Working) {
+        if faults.has(FaultPart::Progress) && matches!(state.phase, Phase::Idle | Phase::Working) {
             state.phase = Phase::BackingOff;
         }
         state
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// Something is in the way of that part: shown, and logged once.
-    pub(super) fn meet(&self, part: Part, kind: &str, text: &str) {
+    pub(super) fn meet(&self, part: FaultPart, kind: &str, text: &str) {
         let line = self.faults().meet(part, kind, text, Instant::now());
         self.touched.store(true, Ordering::Release);
         if let Some(line) = line {
@@ -226,13 +226,13 @@ impl Shared {
     }
 
     /// The same, without a line in the log.
-    pub(super) fn show(&self, part: Part, kind: &str, text: &str) {
+    pub(super) fn show(&self, part: FaultPart, kind: &str, text: &str) {
         self.faults().show(part, kind, text, Instant::now());
         self.touched.store(true, Ordering::Release);
     }
 
     /// Nothing is in the way of that part; whether something was.
-    pub(super) fn pass(&self, part: Part) -> bool {
+    pub(super) fn pass(&self, part: FaultPart) -> bool {
         let mut faults = self.faults();
         let was = faults.has(part);
         let line = faults.pass(part);
@@ -300,7 +300,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl DaemonState {
     /// Whether something is in its way, so that it is not well; then the [line](Self::line) says
     /// what.
     pub fn is_hindered(&self) -> bool {
@@ -405,33 +405,35 @@ mod tests {
         let long = "\u{1}".repeat(5000);
         let (what, why) = ("ж".repeat(4000), "é".repeat(4000));
         let rested = Rested { what, since_ms: i64::MIN, why, files: u64::MAX };
-        let state = State {
+        let state = DaemonState {
             db: "ж".repeat(4000),
-            fault: Some(Fault { text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX }),
+            fault: Some(ShownFault {
+                text: "é".repeat(4000), since_ms: i64::MIN, tries: u64::MAX
+            }),
             file: Some(long.replace('\u{1}', "x")),
             also: vec!["é".repeat(4000); 5],
             used_db: Some("x".repeat(MAX_USED_DB_BYTES)),
             longest_open: Some(OpenFile { file: "é".repeat(4000), since_ms: i64::MIN }),
             rests: vec![rested; 100],
             resting: u64::MAX,
-            ..State::default()
+            ..DaemonState::default()
         };
         let published = state.published();
         assert!(published.len() <= STATE_MAX_BYTES, "{} bytes", published.len());
-        let read: State = serde_json::from_slice(&published).unwrap();
+        let read: DaemonState = serde_json::from_slice(&published).unwrap();
         assert_eq!(read.fault.unwrap().tries, u64::MAX);
         assert_eq!((read.also.len(), read.rests.len()), (MAX_ALSO, MOST_SHOWN));
     }
 
     #[test]
     fn what_is_hindered_says_so_in_its_line() {
-        let fault = Some(Fault { text: "disk full".to_owned(), since_ms: 0, tries: 1 });
-        let well = State::default();
+        let fault = Some(ShownFault { text: "disk full".to_owned(), since_ms: 0, tries: 1 });
+        let well = DaemonState::default();
         assert!(!well.is_hindered());
         let line = well.line();
         for state in [
-            State { fault, also: vec!["no report".to_owned()], ..State::default() },
-            State { resting: 2, ..State::default() },
+            DaemonState { fault, also: vec!["no report".to_owned()], ..DaemonState::default() },
+            DaemonState { resting: 2, ..DaemonState::default() },
         ] {
             assert!(state.is_hindered());
             assert_ne!(state.line(), line, "the same line as that of one who is well");
@@ -440,21 +442,21 @@ mod tests {
 
     #[test]
     fn one_that_does_not_get_on_backs_off() {
-        let shared = Shared::default();
+        let shared = SharedState::default();
         shared.state().phase = Phase::Working;
-        shared.meet(Part::Progress, "still", "the store does not answer");
+        shared.meet(FaultPart::Progress, "still", "the store does not answer");
         assert!(shared.is_touched());
         let state = shared.to_publish();
         assert!(!shared.is_touched());
         assert_eq!(state.phase, Phase::BackingOff);
         assert_eq!(state.line().split(';').next(), Some("backing off: the store does not answer"));
-        assert!(shared.pass(Part::Progress) && !shared.pass(Part::Progress));
+        assert!(shared.pass(FaultPart::Progress) && !shared.pass(FaultPart::Progress));
         assert_eq!(shared.to_publish().phase, Phase::Working);
     }
 
     #[test]
     fn a_stop_gives_time_first() {
-        let shared = Shared::default();
+        let shared = SharedState::default();
         assert!(!shared.stopping() && !shared.out_of_time());
         let now = Instant::now();
         shared.stop(now + std::time::Duration::from_secs(3600));

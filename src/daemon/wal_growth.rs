@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::faults::Part;
-use super::state::Shared;
+use super::faults::FaultPart;
+use super::state::SharedState;
 use crate::os::disk_space::grouped;
 use crate::spool::name::shown_path;
 use crate::store::sqlite::{self, PinnedLog};
@@ -18,25 +18,25 @@ const PATIENCE_UNSEEN: Duration = Duration::from_secs(60);
 
 /// Since when the log is too large and read.
 #[derive(Debug, Default)]
-pub(super) struct Pinned {
+pub(super) struct WalGrowth {
     since: Option<Instant>,
     is_told: bool,
 }
 
-impl Pinned {
+impl WalGrowth {
     /// Looks at the log of the store, and shows when it is not emptied.
-    pub(super) fn look(&mut self, shared: &Shared, db: &Path) {
+    pub(super) fn look(&mut self, shared: &SharedState, db: &Path) {
         let Some(log) = sqlite::pinned_log(db) else {
             if self.is_told {
-                shared.pass(Part::Log);
+                shared.pass(FaultPart::Log);
             }
-            return *self = Pinned::default();
+            return *self = WalGrowth::default();
         };
         let since = *self.since.get_or_insert_with(Instant::now);
         let patience = if log.reader.is_some() { PATIENCE } else { PATIENCE_UNSEEN };
         if since.elapsed() >= patience {
             self.is_told = true;
-            shared.meet(Part::Log, "log", &text(&log));
+            shared.meet(FaultPart::Log, "log", &text(&log));
         }
     }
 }

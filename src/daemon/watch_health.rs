@@ -8,7 +8,7 @@ const MOST_MISSED: u32 = 3;
 
 /// What was found without a hint, and whether the hint came after all.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
+pub(super) struct WatchHealth {
     // files of the last listing whose hint may be on its way
     unheard: HashSet<PathBuf>,
     missed: u32,
@@ -16,7 +16,7 @@ pub(super) struct Hearing {
     heard: bool,
 }
 
-impl Hearing {
+impl WatchHealth {
     /// A hint came.
     pub(super) fn hear(&mut self, path: &Path) {
         self.heard = true;
@@ -37,7 +37,7 @@ impl Hearing {
 
     /// Begins anew, with another watch.
     pub(super) fn reset(&mut self) {
-        *self = Hearing::default();
+        *self = WatchHealth::default();
     }
 
     /// Files come, and the kernel does not tell of them.
@@ -50,13 +50,13 @@ impl Hearing {
 mod tests {
     use super::*;
 
-    fn listed(hearing: &mut Hearing, names: &[&str]) {
+    fn listed(hearing: &mut WatchHealth, names: &[&str]) {
         hearing.listed(names.iter().map(PathBuf::from));
     }
 
     #[test]
     fn case_138_files_without_hints_are_noticed_and_hints_without_them_clear_that() {
-        let mut hearing = Hearing::default();
+        let mut hearing = WatchHealth::default();
         for name in ["a", "b", "c"] {
             listed(&mut hearing, &[name]);
             assert!(!hearing.is_deaf());
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_hint_that_comes_after_the_listing_is_only_late() {
-        let mut hearing = Hearing::default();
+        let mut hearing = WatchHealth::default();
         for _ in 0..10 {
             listed(&mut hearing, &["a"]);
             hearing.hear(Path::new("a"));

@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::backoff::Backoff;
-use super::faults::Part;
+use super::faults::FaultPart;
 use super::lost_store;
-use super::quarantine::Suspects;
-use super::state::{Phase, Shared};
-use super::worker_loop::Round;
+use super::quarantine::Quarantine;
+use super::state::{Phase, SharedState};
+use super::worker_loop::WorkerLoop;
 use crate::config::Config;
 use crate::engine::settings::Settings;
 use crate::exit::Exit;
-use crate::pipeline::worker::{Reach, Trouble};
+use crate::pipeline::worker::{Failure, Scope};
 use crate::spool::name::shown_path;
 use crate::spool::{self, Spool};
 use crate::store::sqlite::{Created, Options, SqliteStore};
 use crate::store::{self, Store};
 
 /// What the worker thread says.
-pub(super) enum Note {
+pub(super) enum WorkerNote {
     /// It looked through the inbox for the first time: all that was left from before is known.
     Ready,
     /// A passing fault is in the way of the start, and is waited out.
@@ -33,15 +33,15 @@ pub(super) enum Note {
 
 /// How the worker thread ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum WorkerEnd {
     /// It was told to, or drained the inbox.
     Finished,
     /// It gave up.
-    GaveUp(Trouble),
+    GaveUp(Failure),
 }
 
 /// What the worker thread needs.
-pub(super) struct Drain {
+pub(super) struct WorkerContext {
     pub(super) spool: Spool,
     pub(super) db: PathBuf,
     /// The store that the daemons before this one used, as shown.
@@ -50,33 +50,33 @@ pub(super) struct Drain {
     pub(super) settings: Option<Settings>,
     pub(super) config: Config,
     pub(super) once: bool,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) woken: Receiver<()>,
-    pub(super) notes: Sender<Note>,
+    pub(super) notes: Sender<WorkerNote>,
     pub(super) longest_wait: Duration,
-    pub(super) suspects: Suspects,
+    pub(super) suspects: Quarantine,
 }
 
-impl Drain {
+impl WorkerContext {
     /// Runs until it is told to stop, gives up, or (once) has drained the inbox.
-    pub(super) fn run(mut self) -> Over {
+    pub(super) fn run(mut self) -> WorkerEnd {
         let mut backoff = Backoff::new(&self.config);
         let store = loop {
             match self.open() {
                 Ok(store) => break store,
-                Err(trouble) if trouble.reach == Reach::Lasting || self.once => {
-                    return Over::GaveUp(trouble);
+                Err(trouble) if trouble.reach == Scope::Lasting || self.once => {
+                    return WorkerEnd::GaveUp(trouble);
                 }
-                Err(trouble) if trouble.reach == Reach::Suspect && backoff.tries() > 0 => {
-                    return Over::GaveUp(trouble);
+                Err(trouble) if trouble.reach == Scope::Suspect && backoff.tries() > 0 => {
+                    return WorkerEnd::GaveUp(trouble);
                 }
                 Err(trouble) => {
                     let wait = backoff.next();
                     self.in_the_way(&trouble, wait);
                     // what looks like damage may end it at the next try
-                    if trouble.reach != Reach::Suspect {
+                    if trouble.reach != Scope::Suspect {
                         // the receiver lives as long as the process does
-                        let _ = self.notes.send(Note::Waits);
+                        let _ = self.notes.send(WorkerNote::Waits);
                     }
                     let until = Instant::now() + wait;
                     // woken or not, the loop looks at what there is
@@ -86,18 +86,18 @@ impl Drain {
                         }
                     }
                     if self.shared.stopping() {
-                        return Over::Finished;
+                        return WorkerEnd::Finished;
                     }
                 }
             }
         };
         self.clear();
-        Round::new(self, store).run()
+        WorkerLoop::new(self, store).run()
     }
 
     /// Makes the folders of the spool where they are missing, tries them, and opens the store; that
     /// is made from the settings of the configuration where there never was one.
-    fn open(&self) -> Result<SqliteStore, Trouble> {
+    fn open(&self) -> Result<SqliteStore, Failure> {
         self.spool.prepare().map_err(|error| of_spool(&error))?;
         let (db, settings) = (&self.db, self.settings.as_ref());
         lost_store::refuse_lost(db, &self.spool, self.used_db.as_deref(), settings)?;
@@ -108,7 +108,7 @@ impl Drain {
         };
         let (store, created) = opened.map_err(|error| match error {
             store::Error::Missing(_) if self.settings.is_none() => no_store(db),
-            error => Trouble::from(&error),
+            error => Failure::from(&error),
         })?;
         if created == Created::Made {
             log::info!("made a new store, {}: {}", shown_path(db), store.settings());
@@ -124,24 +124,24 @@ impl Drain {
     pub(super) fn changed(&self) {
         if self.shared.is_news() {
             // a full channel means that it is known already
-            let _ = self.notes.try_send(Note::Changed);
+            let _ = self.notes.try_send(WorkerNote::Changed);
         }
     }
 
     /// Shows a fault that is in the way of all.
-    pub(super) fn in_the_way(&self, trouble: &Trouble, wait: Duration) {
+    pub(super) fn in_the_way(&self, trouble: &Failure, wait: Duration) {
         let mut state = self.shared.state();
         state.phase = Phase::BackingOff;
         state.file = None;
         drop(state);
-        self.shared.meet(Part::Spool, &trouble.kind, &trouble.text);
+        self.shared.meet(FaultPart::Spool, &trouble.kind, &trouble.text);
         log::debug!("next try in {} ms", wait.as_millis());
         self.changed();
     }
 
     /// Nothing is in the way of all (any more).
     pub(super) fn clear(&self) {
-        if self.shared.pass(Part::Spool) {
+        if self.shared.pass(FaultPart::Spool) {
             self.changed();
         }
     }
@@ -162,22 +162,22 @@ impl Drain {
 }
 
 /// What it means that the spool cannot be used: as while it runs, what may pass is waited out.
-fn of_spool(error: &spool::Error) -> Trouble {
-    let trouble = Trouble::passing("spool", error.to_string());
+fn of_spool(error: &spool::SpoolError) -> Failure {
+    let trouble = Failure::passing("spool", error.to_string());
     match error {
-        spool::Error::OtherMount { .. } => {
-            Trouble { reach: Reach::Lasting, exit: Exit::Config, ..trouble }
+        spool::SpoolError::OtherMount { .. } => {
+            Failure { reach: Scope::Lasting, exit: Exit::Config, ..trouble }
         }
-        spool::Error::Make { .. } | spool::Error::Probe { .. } => trouble,
+        spool::SpoolError::Make { .. } | spool::SpoolError::Probe { .. } => trouble,
     }
 }
 
 /// There is no store, and nothing to make one from.
-fn no_store(db: &Path) -> Trouble {
+fn no_store(db: &Path) -> Failure {
     let db = shown_path(db);
     let text = format!(
         "there is no store {db}, and no [window] table in the configuration to make it from; add \
          one, or run: windowflow --db {db} init --window-ms N --lateness-ms N"
     );
-    Trouble { reach: Reach::Lasting, exit: Exit::Missing, kind: "missing".to_owned(), text }
+    Failure { reach: Scope::Lasting, exit: Exit::Missing, kind: "missing".to_owned(), text }
 }

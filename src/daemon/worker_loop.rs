@@ -11,20 +11,20 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::backoff::Backoff;
 use super::fairness::Fairness;
-use super::faults::Part;
+use super::faults::FaultPart;
 use super::idleness::Spent;
 use super::resting::{MOST_SHOWN, Resting};
-use super::retention::Retain;
-use super::scan_schedule::Looks;
+use super::retention::RetentionTask;
+use super::scan_schedule::ScanSchedule;
 use super::state::OpenFile;
-use super::watch_health::Hearing;
-use super::worker_context::{Drain, Note, Over};
+use super::watch_health::WatchHealth;
+use super::worker_context::{WorkerContext, WorkerEnd, WorkerNote};
 use crate::model::clock::{Clock, utc};
-use crate::pipeline::worker::{Reach, Trouble, Worker};
+use crate::pipeline::worker::{Failure, Scope, Worker};
 use crate::spool::accepted_seconds::Accepted;
 use crate::spool::late_writes::LateWrites;
 use crate::spool::name::shown_path;
-use crate::spool::scan::{Depth, Odd, Scan, ScanError, Scanner, Why};
+use crate::spool::scan::{Depth, NotReady, Odd, Scan, ScanError, Scanner};
 use crate::spool::watch::{self, Hint, Watch};
 use crate::store::is_behind;
 use crate::store::sqlite::SqliteStore;
@@ -44,16 +44,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const SETTLE_ROUNDS: u32 = 5;
 
 /// The worker thread at work.
-pub(super) struct Round {
-    drain: Drain,
+pub(super) struct WorkerLoop {
+    drain: WorkerContext,
     worker: Worker,
     scanner: Scanner,
     hints: Receiver<Hint>,
     tell: Sender<Hint>,
     watch: Option<Watch>,
     watch_error: Option<String>,
-    hearing: Hearing,
-    looks: Looks,
+    hearing: WatchHealth,
+    looks: ScanSchedule,
     // the inbox could not be listed at the last try
     blind: bool,
     backoff: Backoff,
@@ -62,7 +62,7 @@ pub(super) struct Round {
     // a folder began to rest: what else was going to be taken of it waits, too
     rested: bool,
     known_odd: HashSet<Odd>,
-    stuck: Option<Trouble>,
+    stuck: Option<Failure>,
     // files wait until this process has lived for a while
     calming: bool,
     // there is more to be seen in the inbox than the last look has shown
@@ -82,13 +82,13 @@ pub(super) struct Round {
     accepted: Accepted,
     // when the trusted time was last kept
     time_kept: Instant,
-    retain: Retain,
+    retain: RetentionTask,
     late_writes: LateWrites,
 }
 
-impl Round {
+impl WorkerLoop {
     /// Begins with a store that is open.
-    pub(super) fn new(drain: Drain, store: SqliteStore) -> Round {
+    pub(super) fn new(drain: WorkerContext, store: SqliteStore) -> WorkerLoop {
         let (tell, hints) = watch::channel();
         let settle = drain.config.inbox.settle();
         let mut scanner = Scanner::new(settle, drain.config.inbox.scan_order());
@@ -97,15 +97,15 @@ impl Round {
         let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
         let worker = worker.noting(drain.suspects.trying());
         let worker = worker.admitting(drain.config.sources.admission());
-        Round {
+        WorkerLoop {
             worker,
             scanner,
             hints,
             tell,
             watch: None,
             watch_error: None,
-            hearing: Hearing::default(),
-            looks: Looks::default(),
+            hearing: WatchHealth::default(),
+            looks: ScanSchedule::default(),
             blind: false,
             backoff: Backoff::new(&drain.config),
             resting: Resting::default(),
@@ -124,14 +124,14 @@ impl Round {
             undeclared: true,
             accepted: Accepted::default(),
             time_kept: Instant::now(),
-            retain: Retain::new(),
+            retain: RetentionTask::new(),
             late_writes: LateWrites::default(),
             drain,
         }
     }
 
     /// Looks, takes and waits, until there is a reason to end.
-    pub(super) fn run(mut self) -> Over {
+    pub(super) fn run(mut self) -> WorkerEnd {
         if !self.drain.once {
             self.start_watch();
         }
@@ -144,7 +144,7 @@ impl Round {
             }
             let scan = match self.scan() {
                 Ok(scan) => scan,
-                Err(trouble) if self.drain.once => return Over::GaveUp(trouble),
+                Err(trouble) if self.drain.once => return WorkerEnd::GaveUp(trouble),
                 Err(trouble) => {
                     self.back_off(&trouble);
                     continue;
@@ -153,7 +153,7 @@ impl Round {
             if first {
                 first = false;
                 // the receiver lives as long as the process does
-                let _ = self.drain.notes.send(Note::Ready);
+                let _ = self.drain.notes.send(WorkerNote::Ready);
                 self.resume_late_writes();
             }
             if self.drain.once && self.is_settling(&scan, begun) {
@@ -162,13 +162,13 @@ impl Round {
             }
             let took = match self.mind_sources(&scan).and_then(|()| self.take_all(&scan)) {
                 Ok(took) => took,
-                Err(trouble) if trouble.reach == Reach::Suspect && !self.suspected => {
+                Err(trouble) if trouble.reach == Scope::Suspect && !self.suspected => {
                     self.suspected = true;
                     self.back_off(&trouble);
                     continue;
                 }
                 Err(trouble) if trouble.is_final() || self.drain.once => {
-                    return Over::GaveUp(trouble);
+                    return WorkerEnd::GaveUp(trouble);
                 }
                 Err(trouble) => {
                     self.back_off(&trouble);
@@ -194,10 +194,10 @@ impl Round {
             self.wait(&scan);
         }
         let unreadable = self.unreadable_why.take();
-        let unreadable = unreadable.map(|why| Trouble::passing("unreadable", why));
+        let unreadable = unreadable.map(|why| Failure::passing("unreadable", why));
         match self.stuck.take().or(unreadable) {
-            Some(trouble) if self.drain.once => Over::GaveUp(trouble),
-            _ => Over::Finished,
+            Some(trouble) if self.drain.once => WorkerEnd::GaveUp(trouble),
+            _ => WorkerEnd::Finished,
         }
     }
 
@@ -301,7 +301,7 @@ impl Round {
         self.drain.changed();
     }
 
-    fn scan(&mut self) -> Result<Scan, Trouble> {
+    fn scan(&mut self) -> Result<Scan, Failure> {
         self.obey();
         self.must_look = false;
         // what was put back to be taken as it stands was noted before
@@ -320,7 +320,7 @@ impl Round {
             Err(ScanError { path, source }) => {
                 self.blind = true;
                 let what = "inbox unreadable";
-                return Err(Trouble::with_spool(what, what, &path, &source));
+                return Err(Failure::with_spool(what, what, &path, &source));
             }
         };
         if std::mem::take(&mut self.blind) {
@@ -331,7 +331,7 @@ impl Round {
             self.listen(&scan, was_asked);
         }
         self.look_at_odd(&scan);
-        let open = scan.waiting.iter().filter(|(_, why)| *why == Why::OpenForWriting).count();
+        let open = scan.waiting.iter().filter(|(_, why)| *why == NotReady::OpenForWriting).count();
         let mut state = self.drain.shared.state();
         let was_open = state.open_for_writing > 0;
         state.ready = (scan.ready.len() + scan.links.len()) as u64;
@@ -368,7 +368,7 @@ impl Round {
         self.resting.look(scan);
         self.unreadable_why = scan.odd.iter().find(|odd| is_unreadable(odd)).map(Odd::to_string);
         if let Some(why) = &self.unreadable_why {
-            self.drain.shared.meet(Part::Files, "unreadable", why);
+            self.drain.shared.meet(FaultPart::Files, "unreadable", why);
         }
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));
@@ -379,13 +379,13 @@ impl Round {
     /// becomes still does not hold up the others for ever.
     fn is_settling(&self, scan: &Scan, begun: Instant) -> bool {
         begun.elapsed() < self.drain.config.inbox.settle().saturating_mul(SETTLE_ROUNDS)
-            && scan.waiting.iter().any(|(_, why)| *why == Why::StillChanging)
+            && scan.waiting.iter().any(|(_, why)| *why == NotReady::StillChanging)
     }
 
     /// Whether a single run has nothing left to do: what somebody still has open is left for the
     /// next run, what may settle is waited for.
     fn is_drained(&self, scan: &Scan) -> bool {
-        if self.calming || scan.waiting.iter().any(|(_, why)| *why != Why::OpenForWriting) {
+        if self.calming || scan.waiting.iter().any(|(_, why)| *why != NotReady::OpenForWriting) {
             return false;
         }
         for (entry, _) in &scan.waiting {
@@ -473,9 +473,9 @@ impl Round {
                 utc(now_ms),
                 utc(trusted_ms)
             );
-            self.drain.shared.meet(Part::Clock, "clock", &text);
+            self.drain.shared.meet(FaultPart::Clock, "clock", &text);
             self.drain.changed();
-        } else if self.drain.shared.pass(Part::Clock) {
+        } else if self.drain.shared.pass(FaultPart::Clock) {
             self.drain.changed();
         }
     }
@@ -552,7 +552,7 @@ impl Round {
 
     /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints
     /// do not shorten the wait, to be woken does.
-    fn back_off(&mut self, trouble: &Trouble) {
+    fn back_off(&mut self, trouble: &Failure) {
         let wait = self.backoff.next();
         self.drain.in_the_way(trouble, wait);
         if self.drain.rest(Instant::now() + wait) {

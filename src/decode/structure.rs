@@ -18,13 +18,13 @@ use crate::model::refusal::{Code, Refusal};
 pub(super) struct Structure<R> {
     frame: Frame<R>,
     /// None before anything was read.
-    state: Option<State>,
+    state: Option<StructureState>,
     events: u64,
     max_event_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum StructureState {
     /// Behind the `[`.
     ArrayBegun,
     /// Behind an element.
@@ -112,8 +112,8 @@ impl<R: Read> Structure<R> {
             if ended.is_some() {
                 self.events += 1;
                 self.state = self.state.map(|state| match state {
-                    State::Lines(_) => State::Lines(self.frame.place().line),
-                    _ => State::InArray,
+                    StructureState::Lines(_) => StructureState::Lines(self.frame.place().line),
+                    _ => StructureState::InArray,
                 });
                 return Ok(true);
             }
@@ -132,14 +132,14 @@ impl<R: Read> Structure<R> {
                 None => self.start()?,
             };
             match (state, self.frame.skip_space()?) {
-                (State::ArrayBegun, Some(b']')) => self.end_array(),
-                (State::ArrayBegun, Some(_)) => {
+                (StructureState::ArrayBegun, Some(b']')) => self.end_array(),
+                (StructureState::ArrayBegun, Some(_)) => {
                     self.event("an event or ]", chunk)?;
-                    self.state = Some(State::InArray);
+                    self.state = Some(StructureState::InArray);
                     return Ok(true);
                 }
-                (State::InArray, Some(b']')) => self.end_array(),
-                (State::InArray, Some(b',')) => {
+                (StructureState::InArray, Some(b']')) => self.end_array(),
+                (StructureState::InArray, Some(b',')) => {
                     self.frame.advance(1);
                     if self.frame.skip_space()?.is_none() {
                         return Err(self.open_array());
@@ -147,24 +147,26 @@ impl<R: Read> Structure<R> {
                     self.event("an event after the comma", chunk)?;
                     return Ok(true);
                 }
-                (State::InArray, Some(_)) => {
+                (StructureState::InArray, Some(_)) => {
                     return Err(self.unexpected("a comma or ] after the event"));
                 }
-                (State::ArrayBegun | State::InArray, None) => return Err(self.open_array()),
-                (State::Lines(_) | State::ArrayEnded, None) => return Ok(false),
-                (State::Lines(line), Some(_)) if line < self.frame.place().line => {
+                (StructureState::ArrayBegun | StructureState::InArray, None) => {
+                    return Err(self.open_array());
+                }
+                (StructureState::Lines(_) | StructureState::ArrayEnded, None) => return Ok(false),
+                (StructureState::Lines(line), Some(_)) if line < self.frame.place().line => {
                     self.event("an event", chunk)?;
-                    self.state = Some(State::Lines(self.frame.place().line));
+                    self.state = Some(StructureState::Lines(self.frame.place().line));
                     return Ok(true);
                 }
-                (State::Lines(_), Some(_)) => {
+                (StructureState::Lines(_), Some(_)) => {
                     return Err(self.trailing(
                         "the end of the line after an object",
                         "in NDJSON each event stands on a line of its own, without commas \
                          between; in an array, [ and ] stand around them",
                     ));
                 }
-                (State::ArrayEnded, Some(_)) => {
+                (StructureState::ArrayEnded, Some(_)) => {
                     return Err(self.trailing(
                         "nothing after the end of the array",
                         "a batch is one array: were files joined? send each as a file of its own",
@@ -176,11 +178,11 @@ impl<R: Read> Structure<R> {
 
     fn end_array(&mut self) {
         self.frame.advance(1);
-        self.state = Some(State::ArrayEnded);
+        self.state = Some(StructureState::ArrayEnded);
     }
 
     /// Tells what the batch is by its first bytes.
-    fn start(&mut self) -> Result<State, Fault> {
+    fn start(&mut self) -> Result<StructureState, Fault> {
         if self.frame.head(3) == b"\xef\xbb\xbf" {
             self.frame.advance(3);
         }
@@ -200,9 +202,9 @@ impl<R: Read> Structure<R> {
         let state = match head.first() {
             Some(b'[') => {
                 self.frame.advance(1);
-                State::ArrayBegun
+                StructureState::ArrayBegun
             }
-            Some(b'{') => State::Lines(0),
+            Some(b'{') => StructureState::Lines(0),
             Some(_) if matches!(first_char(head), First::Cut) => {
                 return Err(self.frame.more().err().unwrap_or_else(|| self.cut_event(None)));
             }

@@ -1,7 +1,7 @@
 //! What a chunk holds of each source and key, counted by outcome. Sums only: nothing is decided
 //! here.
 
-use super::tally::{Judgement, Part};
+use super::tally::{Judgement, TallyPart};
 use super::watermark::Watermark;
 use super::{Counts, Outcome, SourceChange};
 use crate::model::event::Chunk;
@@ -30,7 +30,7 @@ pub(super) fn add_up<'c>(
     watermark: &Watermark,
 ) -> (Vec<SourceChange>, Vec<AccountChange<'c>>) {
     let ranks = watermark.ranks();
-    let counted = by_key.iter().copied().filter(|row| judgements[*row].part != Part::None);
+    let counted = by_key.iter().copied().filter(|row| judgements[*row].part != TallyPart::None);
     let mut rows: Vec<(usize, usize)> = counted.map(|row| (ranks[places[row]], row)).collect();
     // stable: what is of one source stays by key
     rows.sort_by_key(|(rank, _)| *rank);

@@ -28,7 +28,7 @@ pub struct Seen {
 
 /// How an event stands to what is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum DedupVerdict {
     New,
     Repeat,
     Contradiction(Seen),
@@ -52,7 +52,13 @@ impl Taken {
 
     /// The chunk's own events count as well as the store's; what is older than the horizon counts
     /// as forgotten, whether or not it is still there.
-    pub(super) fn judge(&self, chunk: &Chunk, row: usize, fact: Fact, horizon: Horizon) -> Verdict {
+    pub(super) fn judge(
+        &self,
+        chunk: &Chunk,
+        row: usize,
+        fact: Fact,
+        horizon: Horizon,
+    ) -> DedupVerdict {
         let here = self.rows.get(&chunk.id_hash(row)).map(|first| Seen {
             batch: self.batch,
             event_index: chunk.first_index() + *first as u64,
@@ -64,10 +70,10 @@ impl Taken {
             Fact::Seen(seen) => Some(seen),
         };
         match here.or(before) {
-            Some(seen) if horizon.forgets(seen.timestamp_ms) => Verdict::New,
-            Some(seen) if seen.same_payload => Verdict::Repeat,
-            Some(seen) => Verdict::Contradiction(seen),
-            None => Verdict::New,
+            Some(seen) if horizon.forgets(seen.timestamp_ms) => DedupVerdict::New,
+            Some(seen) if seen.same_payload => DedupVerdict::Repeat,
+            Some(seen) => DedupVerdict::Contradiction(seen),
+            None => DedupVerdict::New,
         }
     }
 }

@@ -26,10 +26,10 @@ pub use tally::corrections;
 pub use watermark::{Expected, Known, Move, Others, Presence, Progress};
 
 use crate::model::event::{Chunk, DEFAULT_SOURCE};
-use dedup::Verdict;
+use dedup::DedupVerdict;
 use horizon::Horizon;
 use settings::{LatePolicy, Settings};
-use tally::{Part, Tally};
+use tally::{Tally, TallyPart};
 use totals::Delta;
 use watermark::Watermark;
 use window::WindowId;
@@ -384,13 +384,13 @@ impl Judge {
             Outcome::Expired
         } else {
             match tally.taken.judge(chunk, row, fact, horizon) {
-                Verdict::Contradiction(seen) => return Err(Stop::Conflict(seen)),
-                Verdict::Repeat => Outcome::Duplicate,
-                Verdict::New if self.is_future(timestamp_ms) => Outcome::Future,
-                Verdict::New if late::is_late(&self.settings, timestamp_ms, watermark_ms) => {
+                DedupVerdict::Contradiction(seen) => return Err(Stop::Conflict(seen)),
+                DedupVerdict::Repeat => Outcome::Duplicate,
+                DedupVerdict::New if self.is_future(timestamp_ms) => Outcome::Future,
+                DedupVerdict::New if late::is_late(&self.settings, timestamp_ms, watermark_ms) => {
                     Outcome::Late
                 }
-                Verdict::New => Outcome::Accepted,
+                DedupVerdict::New => Outcome::Accepted,
             }
         };
         if LIKE_SECONDS.contains(&timestamp_ms) && outcome != Outcome::Duplicate {
@@ -398,22 +398,22 @@ impl Judge {
         }
         let aside = SetAside { row, watermark_ms };
         let part = match (outcome, self.settings.late_policy()) {
-            (Outcome::Future, _) if self.ids == Ids::Released => Part::None,
-            (Outcome::Expired | Outcome::Duplicate, _) => Part::Count,
+            (Outcome::Future, _) if self.ids == Ids::Released => TallyPart::None,
+            (Outcome::Expired | Outcome::Duplicate, _) => TallyPart::Count,
             (Outcome::Future, _) => {
                 tally.held.push(aside);
-                Part::Count
+                TallyPart::Count
             }
             (Outcome::Late, LatePolicy::Aside) => {
                 tally.late.push(aside);
-                Part::Count
+                TallyPart::Count
             }
-            (Outcome::Late, LatePolicy::Drop) => Part::Count,
+            (Outcome::Late, LatePolicy::Drop) => TallyPart::Count,
             (Outcome::Late, LatePolicy::Correct) => self.correction(timestamp_ms, watermark_ms),
-            (Outcome::Accepted, _) => Part::Window,
+            (Outcome::Accepted, _) => TallyPart::Window,
         };
         tally.count(outcome, part, watermark_ms);
-        if part == Part::None || matches!(outcome, Outcome::Expired | Outcome::Duplicate) {
+        if part == TallyPart::None || matches!(outcome, Outcome::Expired | Outcome::Duplicate) {
             return Ok(());
         }
         if self.ids == Ids::Recorded {
@@ -453,13 +453,13 @@ impl Judge {
 
     /// Late by the stricter rule is not yet late for its window: while that is open, there is
     /// nothing final to correct.
-    fn correction(&self, timestamp_ms: i64, watermark_ms: i64) -> Part {
+    fn correction(&self, timestamp_ms: i64, watermark_ms: i64) -> TallyPart {
         let window_ms = self.settings.window_ms();
         let start_ms = window::start_ms(timestamp_ms, window_ms);
         if window::is_final(start_ms, window_ms, watermark_ms) {
-            Part::Correction
+            TallyPart::Correction
         } else {
-            Part::Window
+            TallyPart::Window
         }
     }
 

@@ -14,7 +14,7 @@ use crate::model::event::Chunk;
 
 /// What an event has a part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TallyPart {
     /// Nothing: it is as if it had not come.
     None,
     /// The counts of its source and key.
@@ -29,7 +29,7 @@ pub(super) enum Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judgement {
     pub(super) outcome: Outcome,
-    pub(super) part: Part,
+    pub(super) part: TallyPart,
     /// W when it was judged.
     pub(super) watermark_ms: i64,
 }
@@ -61,7 +61,7 @@ impl<'c> Tally<'c> {
     }
 
     /// What became of the next row.
-    pub(super) fn count(&mut self, outcome: Outcome, part: Part, watermark_ms: i64) {
+    pub(super) fn count(&mut self, outcome: Outcome, part: TallyPart, watermark_ms: i64) {
         self.judgements.push(Judgement { outcome, part, watermark_ms });
     }
 
@@ -89,8 +89,8 @@ impl<'c> Tally<'c> {
         let changes = Changes {
             sources,
             accounts,
-            windows: add_up(chunk, rows_of(Part::Window), window_ms),
-            corrections: add_up(chunk, rows_of(Part::Correction), window_ms),
+            windows: add_up(chunk, rows_of(TallyPart::Window), window_ms),
+            corrections: add_up(chunk, rows_of(TallyPart::Correction), window_ms),
             versions: versions(chunk, judgements),
             recorded: self.recorded,
             presence: self.presence,
@@ -148,7 +148,7 @@ fn versions<'c>(chunk: &'c Chunk, judgements: &[Judgement]) -> Vec<(&'c str, Cou
         }
     };
     for (row, judgement) in judgements.iter().enumerate() {
-        if judgement.part == Part::None {
+        if judgement.part == TallyPart::None {
             continue;
         }
         let version = chunk.producer_version(row);

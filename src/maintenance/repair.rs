@@ -15,13 +15,17 @@ use crate::query::done_files;
 use crate::query::verify::files::{DoneFile, Unread, read_events};
 use crate::query::verify::{Verified, Verify};
 use crate::spool::Spool;
-use crate::store::audit::Code;
+use crate::store::audit::FindingCode;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Committed, Delivery, Error, Snapshot, SourceRow, Summary};
 
 /// What runs and filters are made of is in the entries.
-const RUNS: [Code; 4] =
-    [Code::FilterDiffers, Code::RunDiffers, Code::RunDamaged, Code::EntryInNoRun];
+const RUNS: [FindingCode; 4] = [
+    FindingCode::FilterDiffers,
+    FindingCode::RunDiffers,
+    FindingCode::RunDamaged,
+    FindingCode::EntryInNoRun,
+];
 
 /// What was done, and what was not.
 #[derive(Debug, Default)]
@@ -49,7 +53,7 @@ pub fn repair(
 ) -> Result<(Repair, Verified), Error> {
     let mut repair = Repair::default();
     let mut found = found;
-    let mends = |code: Code| RUNS.contains(&code) || is_apart(code);
+    let mends = |code: FindingCode| RUNS.contains(&code) || is_apart(code);
     let others: Vec<&str> =
         found.checkup.by_code().filter(|(code, _)| !mends(*code)).map(|(c, _)| c.name()).collect();
     if !others.is_empty() {
@@ -115,13 +119,16 @@ pub fn repair(
 }
 
 /// What is no matter of what the store holds of batches.
-fn is_apart(code: Code) -> bool {
-    matches!(code, Code::LostCommit | Code::RefusalMissing | Code::FailedWithoutReason)
+fn is_apart(code: FindingCode) -> bool {
+    matches!(
+        code,
+        FindingCode::LostCommit | FindingCode::RefusalMissing | FindingCode::FailedWithoutReason
+    )
 }
 
 /// Where runs and entries disagree, either may be the damaged one.
-fn is_of_entries(code: Code) -> bool {
-    matches!(code, Code::RunDiffers | Code::RunDamaged | Code::EntryInNoRun)
+fn is_of_entries(code: FindingCode) -> bool {
+    matches!(code, FindingCode::RunDiffers | FindingCode::RunDamaged | FindingCode::EntryInNoRun)
 }
 
 fn leave_all(repair: &mut Repair, found: &Verified, why: &str) {
@@ -175,7 +182,7 @@ fn take_in(
         Ok(Ended::Committed(committed)) => Ok(Ok(committed)),
         Ok(Ended::Refused(refused)) => Ok(Err(refused.refusal.message)),
         Ok(other) => Ok(Err(format!("{other:?}"))),
-        Err(crate::pipeline::ingest::Error::Store(error)) => Err(error),
+        Err(crate::pipeline::ingest::IngestError::Store(error)) => Err(error),
         Err(error) => Ok(Err(error.to_string())),
     }
 }

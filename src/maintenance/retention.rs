@@ -35,14 +35,17 @@ pub struct Removed {
 }
 
 /// Whether there is anything that these would ever remove.
-pub fn is_any(settings: &crate::engine::settings::Settings, asked: &config::Retention) -> bool {
-    settings.dedup_horizon_ms().is_some() || *asked != config::Retention::default()
+pub fn is_any(
+    settings: &crate::engine::settings::Settings,
+    asked: &config::RetentionConfig,
+) -> bool {
+    settings.dedup_horizon_ms().is_some() || *asked != config::RetentionConfig::default()
 }
 
 /// What of this cannot act on a store with these settings, and why.
 pub fn cannot_act(
     settings: &crate::engine::settings::Settings,
-    asked: &config::Retention,
+    asked: &config::RetentionConfig,
 ) -> Option<&'static str> {
     let keeps_all =
         settings.late_policy() == LatePolicy::Correct && settings.dedup_horizon_ms().is_none();
@@ -60,7 +63,7 @@ pub fn cannot_act(
 /// When the store cannot do its part; what was removed before stays so.
 pub fn rows(
     store: &mut dyn Store,
-    asked: &config::Retention,
+    asked: &config::RetentionConfig,
     ids: bool,
     watermark_ms: i64,
     now_ms: i64,
@@ -96,10 +99,10 @@ pub fn rows(
 pub fn files(
     snapshot: &dyn Snapshot,
     spool: &Spool,
-    asked: &config::Retention,
+    asked: &config::RetentionConfig,
     now_ms: i64,
     pace: &mut Pace<'_>,
-) -> Result<Removed, Error> {
+) -> Result<Removed, RetentionError> {
     let mut removed = Removed::default();
     if let Some(days) = asked.reports_days {
         removed.reports = reports(spool.reports(), days_before(now_ms, days), pace)?;
@@ -113,24 +116,24 @@ pub fn files(
 
 /// Why files could not be removed.
 #[derive(Debug)]
-pub enum Error {
+pub enum RetentionError {
     /// The store could not answer.
     Store(store::Error),
     /// A folder or a file in the way.
     File(PathBuf, io::Error),
 }
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Error {
-        Error::Store(error)
+impl From<store::Error> for RetentionError {
+    fn from(error: store::Error) -> RetentionError {
+        RetentionError::Store(error)
     }
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for RetentionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Store(error) => error.fmt(f),
-            Error::File(path, error) => {
+            RetentionError::Store(error) => error.fmt(f),
+            RetentionError::File(path, error) => {
                 let path = name::shown(path.as_os_str().as_encoded_bytes());
                 write!(f, "cannot remove what is old in {path}: {error}; check its rights")
             }
@@ -138,10 +141,10 @@ impl std::fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for RetentionError {}
 
 /// Dumps by their name; `latest.json` is no such name.
-fn reports(folder: &Path, before_ms: i64, pace: &mut Pace<'_>) -> Result<u64, Error> {
+fn reports(folder: &Path, before_ms: i64, pace: &mut Pace<'_>) -> Result<u64, RetentionError> {
     let mut gone = 0;
     for (path, meta) in regular_files(folder)? {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -163,7 +166,7 @@ fn done(
     before_ms: i64,
     removed: &mut Removed,
     pace: &mut Pace<'_>,
-) -> Result<(), Error> {
+) -> Result<(), RetentionError> {
     let mut old = old_files(spool.done(), before_ms)?;
     if old.is_empty() {
         return Ok(());
@@ -202,10 +205,10 @@ fn done(
 }
 
 /// The files of done/ and of its folders that were last renamed or changed before that.
-fn old_files(done: &Path, before_ms: i64) -> Result<HashSet<PathBuf>, Error> {
+fn old_files(done: &Path, before_ms: i64) -> Result<HashSet<PathBuf>, RetentionError> {
     let at = |path: &Path| {
         let path = path.to_owned();
-        move |error: io::Error| Error::File(path, error)
+        move |error: io::Error| RetentionError::File(path, error)
     };
     let mut folders = vec![done.to_owned()];
     for found in fs::read_dir(done).map_err(at(done))? {
@@ -227,8 +230,8 @@ fn old_files(done: &Path, before_ms: i64) -> Result<HashSet<PathBuf>, Error> {
     Ok(old)
 }
 
-fn regular_files(folder: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, Error> {
-    let at = |error| Error::File(folder.to_owned(), error);
+fn regular_files(folder: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, RetentionError> {
+    let at = |error| RetentionError::File(folder.to_owned(), error);
     let mut files = Vec::new();
     for found in fs::read_dir(folder).map_err(at)? {
         let found = found.map_err(at)?;
@@ -255,10 +258,10 @@ fn is_long(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.len() >= 200)
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
+fn remove(path: &Path) -> Result<(), RetentionError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::File(path.to_owned(), error))
+            Err(RetentionError::File(path.to_owned(), error))
         }
         _ => Ok(()),
     }

@@ -33,7 +33,7 @@ pub struct Asked<'a> {
 
 /// Why something could not be done.
 #[derive(Debug)]
-pub enum Error {
+pub enum AdminBatchError {
     /// The watermark is further already: it never moves back.
     Behind {
         /// W as it is.
@@ -45,9 +45,9 @@ pub enum Error {
     Store(store::Error),
 }
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Error {
-        Error::Store(error)
+impl From<store::Error> for AdminBatchError {
+    fn from(error: store::Error) -> AdminBatchError {
+        AdminBatchError::Store(error)
     }
 }
 
@@ -119,13 +119,17 @@ pub fn refuse_implausible(
 /// Sets the watermark by hand. Nothing is done when it stands there already.
 ///
 /// # Errors
-/// [`Error::Behind`] when W is further already.
-pub fn advance(store: &mut dyn Store, to_ms: i64, asked: Asked<'_>) -> Result<Done, Error> {
+/// [`AdminBatchError::Behind`] when W is further already.
+pub fn advance(
+    store: &mut dyn Store,
+    to_ms: i64,
+    asked: Asked<'_>,
+) -> Result<Done, AdminBatchError> {
     let settings = store.settings();
     in_batch(store, Act::Advance, asked, |batch| {
         let from_ms = batch.progress(&[])?.watermark_ms;
         if to_ms < from_ms {
-            return Err(Error::Behind { watermark_ms: from_ms, asked_ms: to_ms });
+            return Err(AdminBatchError::Behind { watermark_ms: from_ms, asked_ms: to_ms });
         }
         if to_ms == from_ms {
             return Ok(Effect::nothing(from_ms));
@@ -151,7 +155,7 @@ pub fn change_presence(
     sources: &[&str],
     presence: Presence,
     asked: Asked<'_>,
-) -> Result<Done, Error> {
+) -> Result<Done, AdminBatchError> {
     let act = Act::of_presence(presence);
     let settings = store.settings();
     in_batch(store, act, asked, |batch| {
@@ -213,7 +217,7 @@ pub fn settle(
     what: Settling,
     wanted: &mut Wanted<'_>,
     asked: Asked<'_>,
-) -> Result<Done, Error> {
+) -> Result<Done, AdminBatchError> {
     one_turn(store, what, wanted, asked, &mut Turn::unbounded())
 }
 
@@ -266,7 +270,7 @@ pub struct Halted {
     /// What was done before, over all transactions; none when there was none.
     pub done: Option<Done>,
     /// Why it ended.
-    pub error: Error,
+    pub error: AdminBatchError,
 }
 
 fn one_turn(
@@ -275,7 +279,7 @@ fn one_turn(
     wanted: &mut Wanted<'_>,
     asked: Asked<'_>,
     turn: &mut Turn,
-) -> Result<Done, Error> {
+) -> Result<Done, AdminBatchError> {
     let settings = store.settings();
     in_batch(store, what.act(), asked, |batch| {
         let mut judge = Judge::release(settings, batch.number());
@@ -309,7 +313,7 @@ fn release(
     chunk: &Chunk,
     refs: &[EventRef],
     effect: &mut Effect,
-) -> Result<u64, Error> {
+) -> Result<u64, AdminBatchError> {
     let progress = batch.progress(&judge.sources(chunk))?;
     judge.learn(&progress);
     let judged = judge.judge(chunk, &vec![Fact::New; chunk.len()]);
@@ -344,8 +348,8 @@ fn in_batch(
     store: &mut dyn Store,
     act: Act,
     asked: Asked<'_>,
-    work: impl FnOnce(&mut dyn Batch) -> Result<Effect, Error>,
-) -> Result<Done, Error> {
+    work: impl FnOnce(&mut dyn Batch) -> Result<Effect, AdminBatchError>,
+) -> Result<Done, AdminBatchError> {
     let delivery = Delivery::fresh(act.name().to_owned(), DEFAULT_SOURCE.to_owned())
         .map_err(|error| store::Error::Io(format!("cannot draw a random token: {error}")))?;
     let mut batch = match store.begin(&delivery)? {
@@ -434,8 +438,8 @@ fn each_kept(
     wanted: &mut Wanted<'_>,
     turn: &mut Turn,
     settings: &Settings,
-    mut work: impl FnMut(&mut dyn Batch, &Chunk, &[EventRef]) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut work: impl FnMut(&mut dyn Batch, &Chunk, &[EventRef]) -> Result<(), AdminBatchError>,
+) -> Result<(), AdminBatchError> {
     let (mut found, mut found_refs) = (Chunk::default(), Vec::new());
     let (mut chunk, mut refs) = (Chunk::default(), Vec::new());
     let (mut settled, mut looked) = (0, 0);

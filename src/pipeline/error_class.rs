@@ -13,9 +13,9 @@ use crate::store;
 
 /// A fault that is not the file's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Failure {
     /// How far it reaches.
-    pub reach: Reach,
+    pub reach: Scope,
     /// The exit code of a process that gives up over it.
     pub exit: Exit,
     /// Its kind, by which it is known again: `busy`, `unread EIO`.
@@ -26,7 +26,7 @@ pub struct Trouble {
 
 /// How far a fault of ours reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Scope {
     /// It may pass, and stands in the way of this file only.
     File,
     /// It may pass, and stands in the way of the files in the folder of this file's source.
@@ -41,16 +41,16 @@ pub enum Reach {
 
 /// Whose fault it is that the system refuses something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum Blame {
     /// The file's: it is refused with that code.
     TheFiles(Code),
     /// Ours, so far.
-    Ours(Reach),
+    Ours(Scope),
 }
 
 /// What the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Operation {
     /// To open, read or sync a file of the inbox.
     File,
     /// Anything with the folders of the spool, or to have a thread.
@@ -58,15 +58,15 @@ pub(super) enum Doing {
 }
 
 /// What one answer of the system means.
-struct Row {
+struct ErrorRow {
     errno: Errno,
     name: &'static str,
-    of_file: Whose,
-    of_spool: Reach,
+    of_file: Blame,
+    of_spool: Scope,
 }
 
-const fn row(errno: Errno, name: &'static str, of_file: Reach) -> Row {
-    Row { errno, name, of_file: Whose::Ours(of_file), of_spool: Reach::Spool }
+const fn row(errno: Errno, name: &'static str, of_file: Scope) -> ErrorRow {
+    ErrorRow { errno, name, of_file: Blame::Ours(of_file), of_spool: Scope::Spool }
 }
 
 const LEASE: &str = "its writer holds a lease on it (F_SETLEASE), and it is taken when that ends";
@@ -74,130 +74,130 @@ const LEASE: &str = "its writer holds a lease on it (F_SETLEASE), and it is take
 /// Every answer that means something of its own. A fault with one file leaves the others alone,
 /// unless what is missing is missing for all of them.
 #[rustfmt::skip]
-const ERRNOS: &[Row] = &[
-    Row {
+const ERRNOS: &[ErrorRow] = &[
+    ErrorRow {
         errno: Errno::ACCESS,
         name: "EACCES",
-        of_file: Whose::TheFiles(Code::Unreadable),
-        of_spool: Reach::Spool,
+        of_file: Blame::TheFiles(Code::Unreadable),
+        of_spool: Scope::Spool,
     },
-    Row {
+    ErrorRow {
         errno: Errno::PERM,
         name: "EPERM",
-        of_file: Whose::TheFiles(Code::Unreadable),
-        of_spool: Reach::Spool,
+        of_file: Blame::TheFiles(Code::Unreadable),
+        of_spool: Scope::Spool,
     },
-    row(Errno::NOSPC,       "ENOSPC",       Reach::Spool),
+    row(Errno::NOSPC,       "ENOSPC",       Scope::Spool),
     // what a file may take is counted for its owner
-    row(Errno::DQUOT,       "EDQUOT",       Reach::File),
-    row(Errno::ROFS,        "EROFS",        Reach::Spool),
-    row(Errno::MFILE,       "EMFILE",       Reach::Spool),
-    row(Errno::NFILE,       "ENFILE",       Reach::Spool),
-    row(Errno::NOMEM,       "ENOMEM",       Reach::Spool),
-    row(Errno::NOLCK,       "ENOLCK",       Reach::Spool),
+    row(Errno::DQUOT,       "EDQUOT",       Scope::File),
+    row(Errno::ROFS,        "EROFS",        Scope::Spool),
+    row(Errno::MFILE,       "EMFILE",       Scope::Spool),
+    row(Errno::NFILE,       "ENFILE",       Scope::Spool),
+    row(Errno::NOMEM,       "ENOMEM",       Scope::Spool),
+    row(Errno::NOLCK,       "ENOLCK",       Scope::Spool),
     // somebody else holds a lease on it; with a thread, there is no room for one
-    row(Errno::AGAIN,       "EAGAIN",       Reach::File),
-    row(Errno::IO,          "EIO",          Reach::File),
-    row(Errno::UCLEAN,      "EUCLEAN",      Reach::File),
-    row(Errno::BADMSG,      "EBADMSG",      Reach::File),
-    row(Errno::STALE,       "ESTALE",       Reach::File),
-    row(Errno::NOTCONN,     "ENOTCONN",     Reach::File),
-    row(Errno::TIMEDOUT,    "ETIMEDOUT",    Reach::File),
-    row(Errno::NAMETOOLONG, "ENAMETOOLONG", Reach::File),
-    row(Errno::NOENT,       "ENOENT",       Reach::File),
+    row(Errno::AGAIN,       "EAGAIN",       Scope::File),
+    row(Errno::IO,          "EIO",          Scope::File),
+    row(Errno::UCLEAN,      "EUCLEAN",      Scope::File),
+    row(Errno::BADMSG,      "EBADMSG",      Scope::File),
+    row(Errno::STALE,       "ESTALE",       Scope::File),
+    row(Errno::NOTCONN,     "ENOTCONN",     Scope::File),
+    row(Errno::TIMEDOUT,    "ETIMEDOUT",    Scope::File),
+    row(Errno::NAMETOOLONG, "ENAMETOOLONG", Scope::File),
+    row(Errno::NOENT,       "ENOENT",       Scope::File),
     // the limit of this process, which holds for every file that it writes
-    row(Errno::FBIG,        "EFBIG",        Reach::Spool),
-    row(Errno::XDEV,        "EXDEV",        Reach::File),
+    row(Errno::FBIG,        "EFBIG",        Scope::Spool),
+    row(Errno::XDEV,        "EXDEV",        Scope::File),
 ];
 
 /// Any other.
-const OTHER: Row = row(Errno::IO, "other", Reach::File);
+const OTHER: ErrorRow = row(Errno::IO, "other", Scope::File);
 
-fn of_errno(error: &io::Error) -> &'static Row {
+fn of_errno(error: &io::Error) -> &'static ErrorRow {
     let errno = advice::errno(error);
     let found = errno.and_then(|errno| ERRNOS.iter().find(|row| row.errno == errno));
     found.unwrap_or(&OTHER)
 }
 
 /// Whose fault it is.
-pub(super) fn whose(error: &io::Error) -> Whose {
+pub(super) fn whose(error: &io::Error) -> Blame {
     of_errno(error).of_file
 }
 
 /// The kind of a fault of the store, how far it reaches, and the exit code of who gives up over it.
 #[rustfmt::skip]
-fn of_store(error: &store::Error) -> (&'static str, Reach, Exit) {
+fn of_store(error: &store::Error) -> (&'static str, Scope, Exit) {
     use store::Error as E;
     match error {
-        E::Busy(_)              => ("busy",           Reach::Spool,   Exit::Again),
-        E::Full(_)              => ("full",           Reach::Spool,   Exit::Again),
-        E::Io(_)                => ("io",             Reach::Spool,   Exit::Failed),
-        E::Unknown(_)           => ("unknown",        Reach::Spool,   Exit::Again),
+        E::Busy(_)              => ("busy",           Scope::Spool,   Exit::Again),
+        E::Full(_)              => ("full",           Scope::Spool,   Exit::Again),
+        E::Io(_)                => ("io",             Scope::Spool,   Exit::Failed),
+        E::Unknown(_)           => ("unknown",        Scope::Spool,   Exit::Again),
         // a lock that others hold where it cannot be seen looks the same
-        E::Stuck(_)             => ("stuck",          Reach::Suspect, Exit::Again),
+        E::Stuck(_)             => ("stuck",          Scope::Suspect, Exit::Again),
         // SQLite calls a page that could not be read damaged, too
-        E::Corrupt(_)           => ("damaged",        Reach::Suspect, Exit::Failed),
-        E::Missing(_)           => ("missing",        Reach::Lasting, Exit::Missing),
-        E::NewerSchema(_)       => ("newer",          Reach::Lasting, Exit::Config),
-        E::OlderSchema(_)       => ("older",          Reach::Lasting, Exit::Config),
-        E::Misplaced(_)         => ("misplaced",      Reach::Lasting, Exit::Config),
-        E::OtherSettings { .. } => ("other settings", Reach::Lasting, Exit::Config),
+        E::Corrupt(_)           => ("damaged",        Scope::Suspect, Exit::Failed),
+        E::Missing(_)           => ("missing",        Scope::Lasting, Exit::Missing),
+        E::NewerSchema(_)       => ("newer",          Scope::Lasting, Exit::Config),
+        E::OlderSchema(_)       => ("older",          Scope::Lasting, Exit::Config),
+        E::Misplaced(_)         => ("misplaced",      Scope::Lasting, Exit::Config),
+        E::OtherSettings { .. } => ("other settings", Scope::Lasting, Exit::Config),
         // one that an act meets; that of a batch is the file's
-        E::Overflow(_)          => ("overflow",       Reach::Lasting, Exit::Refused),
+        E::Overflow(_)          => ("overflow",       Scope::Lasting, Exit::Refused),
     }
 }
 
-impl From<&store::Error> for Trouble {
-    fn from(error: &store::Error) -> Trouble {
+impl From<&store::Error> for Failure {
+    fn from(error: &store::Error) -> Failure {
         let (kind, reach, exit) = of_store(error);
-        Trouble { reach, exit, kind: kind.to_owned(), text: error.to_string() }
+        Failure { reach, exit, kind: kind.to_owned(), text: error.to_string() }
     }
 }
 
-impl Trouble {
+impl Failure {
     /// A refusal of the system that stands in the way of all files: what kind of thing could not be
     /// done, what exactly, and where.
-    pub fn with_spool(kind: &str, what: &str, path: &Path, error: &io::Error) -> Trouble {
-        Trouble::of_system(Doing::Spool, kind, what, path, error)
+    pub fn with_spool(kind: &str, what: &str, path: &Path, error: &io::Error) -> Failure {
+        Failure::of_system(Operation::Spool, kind, what, path, error)
     }
 
     /// A fault that may pass and stands in the way of all files, of a kind of its own.
-    pub fn passing(kind: &str, text: impl Into<String>) -> Trouble {
+    pub fn passing(kind: &str, text: impl Into<String>) -> Failure {
         let kind = kind.to_owned();
-        Trouble { reach: Reach::Spool, exit: Exit::Again, kind, text: text.into() }
+        Failure { reach: Scope::Spool, exit: Exit::Again, kind, text: text.into() }
     }
 
     pub(super) fn of_system(
-        doing: Doing,
+        doing: Operation,
         kind: &str,
         what: &str,
         path: &Path,
         error: &io::Error,
-    ) -> Trouble {
+    ) -> Failure {
         let row = of_errno(error);
         let reach = match (doing, row.of_file) {
-            (Doing::File, Whose::Ours(reach)) => reach,
+            (Operation::File, Blame::Ours(reach)) => reach,
             // open for reading all the same: the file is not to blame any more
-            (Doing::File, Whose::TheFiles(_)) => Reach::File,
-            (Doing::Spool, _) => row.of_spool,
+            (Operation::File, Blame::TheFiles(_)) => Scope::File,
+            (Operation::Spool, _) => row.of_spool,
         };
         let text = match (doing, row.errno) {
-            (Doing::File, Errno::AGAIN) => {
+            (Operation::File, Errno::AGAIN) => {
                 format!("{what}: {}: {error}; {LEASE}", path.display())
             }
             _ => format!("{what}: {}: {}", path.display(), advice::explain(path, error)),
         };
-        Trouble { reach, exit: Exit::Again, kind: format!("{kind} {}", row.name), text }
+        Failure { reach, exit: Exit::Again, kind: format!("{kind} {}", row.name), text }
     }
 
     /// Whether trying again is of no use.
     pub fn is_final(&self) -> bool {
-        matches!(self.reach, Reach::Suspect | Reach::Lasting)
+        matches!(self.reach, Scope::Suspect | Scope::Lasting)
     }
 
     /// Whether the files of other producers are not concerned: they go on.
     pub fn is_of_one(&self) -> bool {
-        matches!(self.reach, Reach::File | Reach::Folder)
+        matches!(self.reach, Scope::File | Scope::Folder)
     }
 }
 
@@ -210,9 +210,9 @@ mod tests {
     /// fix.
     #[test]
     fn every_answer_of_the_system_has_its_class_and_its_fix() {
-        use Reach::{File, Spool};
-        let refused = Whose::TheFiles(Code::Unreadable);
-        let ours = Whose::Ours;
+        use Scope::{File, Spool};
+        let refused = Blame::TheFiles(Code::Unreadable);
+        let ours = Blame::Ours;
         let expected = [
             ("EACCES", refused, "the right to read, write and search"),
             ("EPERM", refused, "the right to read, write and search"),
@@ -240,7 +240,7 @@ mod tests {
         for (row, (name, of_file, fix)) in ERRNOS.iter().zip(expected) {
             let error = io::Error::from(row.errno);
             assert_eq!((row.name, whose(&error)), (name, of_file));
-            let trouble = Trouble::with_spool("not moved", "cannot move a", folder, &error);
+            let trouble = Failure::with_spool("not moved", "cannot move a", folder, &error);
             let kind = format!("not moved {name}");
             assert_eq!((trouble.kind, trouble.reach, trouble.exit), (kind, Spool, Exit::Again));
             let text = &trouble.text;
@@ -253,11 +253,12 @@ mod tests {
             );
         }
         let leased = io::Error::from(Errno::AGAIN);
-        let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &leased);
+        let trouble =
+            Failure::of_system(Operation::File, "unread", "cannot read a", folder, &leased);
         assert!(trouble.text.ends_with(LEASE) && trouble.reach == File, "{}", trouble.text);
         let odd = io::Error::from(Errno::RANGE);
         assert_eq!(whose(&odd), ours(File));
-        let trouble = Trouble::of_system(Doing::File, "unread", "cannot read a", folder, &odd);
+        let trouble = Failure::of_system(Operation::File, "unread", "cannot read a", folder, &odd);
         assert_eq!((trouble.kind.as_str(), trouble.reach), ("unread other", File));
         assert!(trouble.text.ends_with("the kernel's log"), "{}", trouble.text);
     }
@@ -277,7 +278,7 @@ mod tests {
     /// All of the second table.
     #[test]
     fn every_fault_of_the_store_has_its_class_and_its_exit_code() {
-        use Reach::{Lasting, Spool, Suspect};
+        use Scope::{Lasting, Spool, Suspect};
         use store::Error as E;
         let text = || "the place; the fix".to_owned();
         let settings = Settings::new(1, 0).unwrap();
@@ -294,7 +295,7 @@ mod tests {
             (E::OtherSettings { stored: settings, asked: settings }, "other settings", Lasting, 78),
             (E::Overflow(Vec::new()), "overflow", Lasting, 65),
         ] {
-            let trouble = Trouble::from(&error);
+            let trouble = Failure::from(&error);
             let found = (trouble.kind.as_str(), trouble.reach, trouble.exit as i32);
             assert_eq!(found, (kind, reach, exit));
             // a command that is no daemon ends with the same code

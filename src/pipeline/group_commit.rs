@@ -6,15 +6,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::error_class::{self, Whose};
+use super::error_class::{self, Blame};
 use super::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step};
-use super::read_ahead::{Ahead, Fed, Upcoming};
-use super::worker::{ASK_AGAIN, Fate, Trouble, Unfinished, Verdict, Watched, Worker, reason};
+use super::read_ahead::{ReadAhead, ReaderFeed, Upcoming};
+use super::worker::{
+    ASK_AGAIN, Failure, FileFate, FileOutcome, Unfinished, Watched, Worker, reason,
+};
 use crate::spool::Entry;
 use crate::spool::in_flight::Hand;
 use crate::spool::late_writes::Moved;
-use crate::spool::moves::{self, ShelveError};
-use crate::spool::reason_file::{self, Draft, Reason};
+use crate::spool::moves::{self, MoveError};
+use crate::spool::reason_file::{self, Reason, ReasonDraft};
 use crate::spool::safe_open::{OpenError, Opened};
 use crate::store::{self, Committed, Delivery};
 
@@ -38,15 +40,15 @@ pub(super) struct Taken {
     pub(super) entry: Entry,
     pub(super) opened: Option<Arc<Opened>>,
     pub(super) delivery: Option<Delivery>,
-    pub(super) so_far: Result<Fate, Verdict>,
+    pub(super) so_far: Result<FileFate, FileOutcome>,
 }
 
 impl Taken {
     /// Whether no other file is to be taken before this is looked at.
     fn ends_the_group(&self) -> bool {
         match &self.so_far {
-            Err(Verdict::Trouble(trouble)) => !trouble.is_of_one(),
-            Err(Verdict::Stopped) => true,
+            Err(FileOutcome::Trouble(trouble)) => !trouble.is_of_one(),
+            Err(FileOutcome::Stopped) => true,
             _ => false,
         }
     }
@@ -57,9 +59,9 @@ impl Worker {
     /// transaction; then moves them. None when there is no other, or `pace` wants none.
     pub fn take_group(
         &mut self,
-        ahead: &mut Ahead<'_>,
+        ahead: &mut ReadAhead<'_>,
         pace: &mut dyn Pace,
-    ) -> Vec<(Entry, Verdict)> {
+    ) -> Vec<(Entry, FileOutcome)> {
         let until = Instant::now() + GROUP_TIME;
         let mut group: Vec<Taken> = Vec::new();
         let mut bytes = 0;
@@ -89,7 +91,7 @@ impl Worker {
         &mut self,
         next: Upcoming,
         mode: Mode,
-        ahead: &mut Ahead<'_>,
+        ahead: &mut ReadAhead<'_>,
         pace: &mut dyn Pace,
     ) -> Taken {
         let Upcoming { entry, opened, .. } = next;
@@ -98,7 +100,7 @@ impl Worker {
             Ok(opened) => opened,
             Err(OpenError::Gone | OpenError::NotRegular(_)) => {
                 self.unfinished.remove(&entry);
-                return never_opened(entry, Err(Verdict::Gone));
+                return never_opened(entry, Err(FileOutcome::Gone));
             }
             Err(error) => {
                 let so_far = self.unopened(&entry, &error);
@@ -110,47 +112,47 @@ impl Worker {
         let (delivery, fate) = match resumed {
             Some(was) => (was.delivery, was.fate),
             None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
-                Ok(delivery) => (delivery, Fate::Unknown),
+                Ok(delivery) => (delivery, FileFate::Unknown),
                 Err(error) => {
-                    let trouble = Trouble::with_spool(
+                    let trouble = Failure::with_spool(
                         "no token",
                         "no random token",
                         self.spool.root(),
                         &error,
                     );
-                    return never_opened(entry, Err(Verdict::Trouble(trouble)));
+                    return never_opened(entry, Err(FileOutcome::Trouble(trouble)));
                 }
             },
         };
         let so_far = match fate {
-            Fate::Unknown => {
+            FileFate::Unknown => {
                 let (entry, opened, delivery) = (&entry, &*opened, &delivery);
                 let file = File { entry, opened, delivery, may_be_in: is_resumed };
                 self.ingest(&file, mode, Some(ahead.feed()), pace)
             }
-            Fate::Refusing(refused) => {
+            FileFate::Refusing(refused) => {
                 let recorded = self.record(refused.clone());
                 if recorded.is_err() {
-                    self.keep(&entry, &opened, delivery.clone(), Fate::Refusing(refused));
+                    self.keep(&entry, &opened, delivery.clone(), FileFate::Refusing(refused));
                 }
                 recorded
             }
-            known @ (Fate::Committed(_) | Fate::Refused(_)) => Ok(known),
+            known @ (FileFate::Committed(_) | FileFate::Refused(_)) => Ok(known),
         };
         Taken { entry, opened: Some(opened), delivery: Some(delivery), so_far }
     }
 
     /// What becomes of a file that cannot be opened.
-    fn unopened(&mut self, entry: &Entry, error: &OpenError) -> Result<Fate, Verdict> {
+    fn unopened(&mut self, entry: &Entry, error: &OpenError) -> Result<FileFate, FileOutcome> {
         let denied = io::ErrorKind::PermissionDenied.into();
         let system = match error {
             OpenError::Denied => &denied,
             OpenError::Io(error) => return Err(self.unreadable(entry, error)),
-            OpenError::Gone | OpenError::NotRegular(_) => return Err(Verdict::Gone),
+            OpenError::Gone | OpenError::NotRegular(_) => return Err(FileOutcome::Gone),
         };
         match error_class::whose(system) {
-            Whose::TheFiles(code) => self.record(self.unread(entry, code, error)),
-            Whose::Ours(_) => Err(self.unreadable(entry, system)),
+            Blame::TheFiles(code) => self.record(self.unread(entry, code, error)),
+            Blame::Ours(_) => Err(self.unreadable(entry, system)),
         }
     }
 
@@ -159,9 +161,9 @@ impl Worker {
         &mut self,
         file: &File<'_>,
         mode: Mode,
-        mut fed: Option<Fed<'_, '_>>,
+        mut fed: Option<ReaderFeed<'_, '_>>,
         pace: &mut dyn Pace,
-    ) -> Result<Fate, Verdict> {
+    ) -> Result<FileFate, FileOutcome> {
         let File { entry, opened, delivery, may_be_in } = *file;
         let (limits, admission) = (self.limits.clone(), self.admission);
         let accepted = Arc::clone(&self.accepted_seconds);
@@ -179,12 +181,14 @@ impl Worker {
                 Some(mut fed) => ingest.run_on(self.store.as_mut(), &mut fed, &mut watched),
                 None => opened
                     .rewind()
-                    .map_err(ingest::Error::Read)
+                    .map_err(ingest::IngestError::Read)
                     .and_then(|()| ingest.run(self.store.as_mut(), opened.file(), &mut watched)),
             };
             match ended {
                 // the same delivery again: the store says whether the commit took place
-                Err(ingest::Error::Store(store::Error::Unknown(text))) if asked < ASK_AGAIN => {
+                Err(ingest::IngestError::Store(store::Error::Unknown(text)))
+                    if asked < ASK_AGAIN =>
+                {
                     self.doubt(&text);
                     asked += 1;
                 }
@@ -192,36 +196,38 @@ impl Worker {
             }
         };
         trying.put_down(Hand::Writer);
-        let is_unknown = matches!(ended, Err(ingest::Error::Store(store::Error::Unknown(_))));
+        let is_unknown = matches!(ended, Err(ingest::IngestError::Store(store::Error::Unknown(_))));
         let fate = match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
-                Ok(Fate::Committed(committed))
+                Ok(FileFate::Committed(committed))
             }
             Ok(Ended::Refused(refused)) if self.is_incomplete(opened, &refused) => {
-                Err(Verdict::NotYet)
+                Err(FileOutcome::NotYet)
             }
             Ok(Ended::Refused(mut refused)) => {
                 // where the rest was not read for its hash
                 refused.bytes.get_or_insert(opened.bytes());
                 self.record(refused)
             }
-            Ok(Ended::Changed) => Err(Verdict::NotYet),
-            Ok(Ended::Stopped) => Err(Verdict::Stopped),
-            Err(ingest::Error::Read(error)) => Err(self.unreadable(entry, &error)),
-            Err(ingest::Error::Store(error)) => Err(Verdict::Trouble(Trouble::from(&error))),
+            Ok(Ended::Changed) => Err(FileOutcome::NotYet),
+            Ok(Ended::Stopped) => Err(FileOutcome::Stopped),
+            Err(ingest::IngestError::Read(error)) => Err(self.unreadable(entry, &error)),
+            Err(ingest::IngestError::Store(error)) => {
+                Err(FileOutcome::Trouble(Failure::from(&error)))
+            }
         };
         // it may be in, whatever came in the way of asking after it
         if fate.is_err() && (may_be_in || is_unknown || asked > 0) {
-            self.keep(entry, opened, delivery.clone(), Fate::Unknown);
+            self.keep(entry, opened, delivery.clone(), FileFate::Unknown);
         }
         fate
     }
 
     /// Keeps a refusal in the store.
-    pub(super) fn record(&mut self, refused: Box<RefusedBatch>) -> Result<Fate, Verdict> {
+    pub(super) fn record(&mut self, refused: Box<RefusedBatch>) -> Result<FileFate, FileOutcome> {
         match self.store.record_refusal(&refused.receipt()) {
-            Ok(()) => Ok(Fate::Refused(refused)),
-            Err(error) => Err(Verdict::Trouble(Trouble::from(&error))),
+            Ok(()) => Ok(FileFate::Refused(refused)),
+            Err(error) => Err(FileOutcome::Trouble(Failure::from(&error))),
         }
     }
 
@@ -230,7 +236,7 @@ impl Worker {
         &mut self,
         mut group: Vec<Taken>,
         pace: &mut dyn Pace,
-    ) -> Vec<(Entry, Verdict)> {
+    ) -> Vec<(Entry, FileOutcome)> {
         if let Err(trouble) = self.sync(&mut group, pace) {
             let kept = group.into_iter().map(|taken| self.put_off(taken, &trouble));
             return kept.collect();
@@ -240,11 +246,11 @@ impl Worker {
         for (number, Taken { entry, opened, delivery, so_far }) in group.into_iter().enumerate() {
             let delivered = opened.as_deref().zip(delivery);
             let verdict = match (so_far, reasons[number].take()) {
-                (Ok(Fate::Committed(done)), _) => self.move_to_done(&entry, delivered, done),
-                (Ok(Fate::Refused(refused)), Some(reason)) => {
+                (Ok(FileFate::Committed(done)), _) => self.move_to_done(&entry, delivered, done),
+                (Ok(FileFate::Refused(refused)), Some(reason)) => {
                     self.move_to_failed(&entry, delivered, refused, reason)
                 }
-                (Ok(_), _) => Verdict::Gone,
+                (Ok(_), _) => FileOutcome::Gone,
                 (Err(verdict), _) => verdict,
             };
             verdicts.push((entry, verdict));
@@ -254,7 +260,7 @@ impl Worker {
 
     /// The durability point of a group. When it cannot be told what is in, the store is asked for
     /// each file, which is taken again where it is not.
-    fn sync(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Trouble> {
+    fn sync(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Failure> {
         for _ in 0..ASK_AGAIN {
             match self.store.sync() {
                 Ok(()) => return Ok(()),
@@ -262,21 +268,21 @@ impl Worker {
                     self.doubt(&text);
                     self.ask_again(group, pace)?;
                 }
-                Err(error) => return Err(Trouble::from(&error)),
+                Err(error) => return Err(Failure::from(&error)),
             }
         }
         self.store.sync().map_err(|error| {
             group.iter_mut().for_each(Taken::doubt);
-            Trouble::from(&error)
+            Failure::from(&error)
         })
     }
 
-    fn ask_again(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Trouble> {
+    fn ask_again(&mut self, group: &mut [Taken], pace: &mut dyn Pace) -> Result<(), Failure> {
         group.iter_mut().for_each(Taken::doubt);
         for taken in group {
             let again = match &taken.so_far {
-                Ok(Fate::Refusing(refused)) => self.record(refused.clone()),
-                Ok(Fate::Unknown) => {
+                Ok(FileFate::Refusing(refused)) => self.record(refused.clone()),
+                Ok(FileFate::Unknown) => {
                     let Taken { entry, opened: Some(opened), delivery: Some(delivery), .. } = taken
                     else {
                         continue;
@@ -287,7 +293,7 @@ impl Worker {
                 _ => continue,
             };
             match again {
-                Err(Verdict::Trouble(trouble)) if !trouble.is_of_one() => {
+                Err(FileOutcome::Trouble(trouble)) if !trouble.is_of_one() => {
                     return Err(trouble);
                 }
                 again => taken.so_far = again,
@@ -297,30 +303,30 @@ impl Worker {
     }
 
     /// Leaves a file where it is, with what is known of it.
-    fn put_off(&mut self, taken: Taken, trouble: &Trouble) -> (Entry, Verdict) {
+    fn put_off(&mut self, taken: Taken, trouble: &Failure) -> (Entry, FileOutcome) {
         let Taken { entry, opened, delivery, so_far } = taken;
         let fate = match so_far {
             // the store is asked, whatever becomes of the group
-            Ok(Fate::Committed(_)) => Fate::Unknown,
+            Ok(FileFate::Committed(_)) => FileFate::Unknown,
             Ok(fate) => fate,
             Err(verdict) => return (entry, verdict),
         };
         if let Some((opened, delivery)) = opened.zip(delivery) {
             self.keep(&entry, &opened, delivery, fate);
         }
-        (entry, Verdict::Trouble(trouble.clone()))
+        (entry, FileOutcome::Trouble(trouble.clone()))
     }
 
     /// The reasons of those that were refused, durable: first all are written, then all are synced.
-    fn keep_reasons(&self, group: &[Taken]) -> Vec<Option<Result<Reason, ShelveError>>> {
+    fn keep_reasons(&self, group: &[Taken]) -> Vec<Option<Result<Reason, MoveError>>> {
         let draft = |(number, taken): (usize, &Taken)| match &taken.so_far {
-            Ok(Fate::Refused(refused)) => {
+            Ok(FileFate::Refused(refused)) => {
                 Some(reason_file::draft_reason(&self.spool, number, &reason(refused)))
             }
             _ => None,
         };
         let drafts: Vec<_> = group.iter().enumerate().map(draft).collect();
-        let sync = |draft: Result<Draft, ShelveError>| draft?.sync(&self.spool);
+        let sync = |draft: Result<ReasonDraft, MoveError>| draft?.sync(&self.spool);
         drafts.into_iter().map(|draft| draft.map(sync)).collect()
     }
 
@@ -329,17 +335,17 @@ impl Worker {
         entry: &Entry,
         delivered: Option<(&Opened, Delivery)>,
         committed: Committed,
-    ) -> Verdict {
-        let Some((opened, delivery)) = delivered else { return Verdict::Vanished(committed) };
+    ) -> FileOutcome {
+        let Some((opened, delivery)) = delivered else { return FileOutcome::Vanished(committed) };
         match moves::to_done(&self.spool, entry, opened) {
-            Ok(to) => Verdict::Done(committed, Box::new(Moved::new(entry, to, opened))),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Vanished(committed),
+            Ok(to) => FileOutcome::Done(committed, Box::new(Moved::new(entry, to, opened))),
+            Err(MoveError::Gone | MoveError::Replaced) => FileOutcome::Vanished(committed),
             // written to after its commit: taken again, and what is in counts as duplicates
-            Err(ShelveError::Changed) => Verdict::NotYet,
+            Err(MoveError::Changed) => FileOutcome::NotYet,
             Err(error) => {
                 let what =
                     format!("inbox/{entry} is in, as batch {}, but not moved", committed.batch);
-                self.keep(entry, opened, delivery, Fate::Committed(committed));
+                self.keep(entry, opened, delivery, FileFate::Committed(committed));
                 self.unmovable(entry, self.spool.done(), &what, &error)
             }
         }
@@ -350,26 +356,26 @@ impl Worker {
         entry: &Entry,
         delivered: Option<(&Opened, Delivery)>,
         refused: Box<RefusedBatch>,
-        reason: Result<Reason, ShelveError>,
-    ) -> Verdict {
+        reason: Result<Reason, MoveError>,
+    ) -> FileOutcome {
         let opened = delivered.as_ref().map(|(opened, _)| *opened);
         let moved = reason.and_then(|reason| moves::to_failed(&self.spool, entry, opened, reason));
         match moved {
-            Ok(to) => Verdict::Failed(refused, to),
-            Err(ShelveError::Gone | ShelveError::Replaced) => Verdict::Gone,
-            Err(ShelveError::Changed) => Verdict::NotYet,
+            Ok(to) => FileOutcome::Failed(refused, to),
+            Err(MoveError::Gone | MoveError::Replaced) => FileOutcome::Gone,
+            Err(MoveError::Changed) => FileOutcome::NotYet,
             Err(error) => {
                 let code = refused.refusal.code.name();
                 let what = format!("inbox/{entry} was refused ({code}), but not moved");
                 if let Some((opened, delivery)) = delivered {
-                    self.keep(entry, opened, delivery, Fate::Refused(refused));
+                    self.keep(entry, opened, delivery, FileFate::Refused(refused));
                 }
                 self.unmovable(entry, self.spool.failed(), &what, &error)
             }
         }
     }
 
-    fn keep(&mut self, entry: &Entry, opened: &Opened, delivery: Delivery, fate: Fate) {
+    fn keep(&mut self, entry: &Entry, opened: &Opened, delivery: Delivery, fate: FileFate) {
         let seen = opened.seen();
         self.unfinished.insert(entry.clone(), Unfinished { seen, delivery, fate });
     }
@@ -378,10 +384,10 @@ impl Worker {
 impl Taken {
     /// What was thought to be in may be lost.
     fn doubt(&mut self) {
-        let so_far = std::mem::replace(&mut self.so_far, Ok(Fate::Unknown));
+        let so_far = std::mem::replace(&mut self.so_far, Ok(FileFate::Unknown));
         self.so_far = match so_far {
-            Ok(Fate::Committed(_)) => Ok(Fate::Unknown),
-            Ok(Fate::Refused(refused)) => Ok(Fate::Refusing(refused)),
+            Ok(FileFate::Committed(_)) => Ok(FileFate::Unknown),
+            Ok(FileFate::Refused(refused)) => Ok(FileFate::Refusing(refused)),
             other => other,
         };
     }

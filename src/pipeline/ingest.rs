@@ -88,29 +88,29 @@ pub enum Ended {
 /// Why a batch could neither be taken in nor refused. Nothing of it is in, unless the error says
 /// that this is unknown.
 #[derive(Debug)]
-pub enum Error {
+pub enum IngestError {
     /// It could not be read.
     Read(io::Error),
     /// The store could not do its part.
     Store(store::Error),
 }
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Error {
-        Error::Store(error)
+impl From<store::Error> for IngestError {
+    fn from(error: store::Error) -> IngestError {
+        IngestError::Store(error)
     }
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for IngestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Read(error) => write!(f, "cannot read the batch: {error}"),
-            Error::Store(error) => error.fmt(f),
+            IngestError::Read(error) => write!(f, "cannot read the batch: {error}"),
+            IngestError::Store(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for IngestError {}
 
 /// A refused batch, as `NAME.error.json` has it: enough by itself to mend the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -191,13 +191,13 @@ pub trait Feed {
 }
 
 /// A feed that reads and decodes when it is asked.
-struct Reader<R: Read> {
+struct BatchReader<R: Read> {
     // taken by the digest, which comes last
     decoder: Option<Decoder<R>>,
     chunk: Chunk,
 }
 
-impl<R: Read> Feed for Reader<R> {
+impl<R: Read> Feed for BatchReader<R> {
     fn next(&mut self) -> Result<bool, Fault> {
         match &mut self.decoder {
             Some(decoder) => decoder.read_chunk(&mut self.chunk),
@@ -226,9 +226,9 @@ impl Ingest<'_> {
         store: &mut dyn Store,
         raw: R,
         watcher: &mut dyn Watcher,
-    ) -> Result<Ended, Error> {
+    ) -> Result<Ended, IngestError> {
         let decoder = Some(Decoder::new(raw, self.limits.clone()));
-        let mut reader = Reader { decoder, chunk: Chunk::keyed(store.hash_key()) };
+        let mut reader = BatchReader { decoder, chunk: Chunk::keyed(store.hash_key()) };
         self.run_on(store, &mut reader, watcher)
     }
 
@@ -242,7 +242,7 @@ impl Ingest<'_> {
         store: &mut dyn Store,
         feed: &mut dyn Feed,
         watcher: &mut dyn Watcher,
-    ) -> Result<Ended, Error> {
+    ) -> Result<Ended, IngestError> {
         // the first chunk is read before the store is asked for anything: a small batch holds
         // the store no longer than it takes to judge it
         let mut read = feed.next();
@@ -288,14 +288,14 @@ impl Ingest<'_> {
                 Err(Fault::Refused(refusal)) => {
                     return self.refused(open.refuse(*refusal), feed);
                 }
-                Err(Fault::Io(error)) => return Err(Error::Read(error)),
+                Err(Fault::Io(error)) => return Err(IngestError::Read(error)),
             }
             if watcher.step(Step { events: open.counts.events() }).is_break() {
                 return Ok(Ended::Stopped);
             }
             read = feed.next();
         }
-        let digest = feed.digest().map_err(Error::Read)?;
+        let digest = feed.digest().map_err(IngestError::Read)?;
         if !digest.whole {
             // whoever brings the events was told to stop
             return Ok(Ended::Stopped);
@@ -306,15 +306,15 @@ impl Ingest<'_> {
             drop(open);
             return Ok(self.refused_as(refusal, digest));
         }
-        if !watcher.still_the_same().map_err(Error::Read)? {
+        if !watcher.still_the_same().map_err(IngestError::Read)? {
             return Ok(Ended::Changed);
         }
         open.end(self.mode, digest)
     }
 
-    fn fault(&self, fault: Fault, feed: &mut dyn Feed) -> Result<Ended, Error> {
+    fn fault(&self, fault: Fault, feed: &mut dyn Feed) -> Result<Ended, IngestError> {
         match fault {
-            Fault::Io(error) => Err(Error::Read(error)),
+            Fault::Io(error) => Err(IngestError::Read(error)),
             Fault::Refused(refusal) => self.refused((*refusal, None), feed),
         }
     }
@@ -325,8 +325,8 @@ impl Ingest<'_> {
         &self,
         (refusal, like_seconds): (Refusal, Option<Refusal>),
         feed: &mut dyn Feed,
-    ) -> Result<Ended, Error> {
-        let digest = feed.digest().map_err(Error::Read)?;
+    ) -> Result<Ended, IngestError> {
+        let digest = feed.digest().map_err(IngestError::Read)?;
         let like_seconds = like_seconds.filter(|_| !self.seconds.accepts(&digest.sha256));
         Ok(self.refused_as(like_seconds.unwrap_or(refusal), digest))
     }
@@ -368,7 +368,7 @@ impl Open<'_, '_> {
         &mut self,
         chunk: &Chunk,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Refusal>, Error> {
+    ) -> Result<Option<Refusal>, IngestError> {
         if chunk.is_empty() {
             return Ok(None);
         }
@@ -383,7 +383,7 @@ impl Open<'_, '_> {
             Err(store::Error::Overflow(windows)) => {
                 return Ok(Some(overflow(chunk, &judged, &windows, self.judge.settings())));
             }
-            Err(error) => return Err(Error::Store(error)),
+            Err(error) => return Err(IngestError::Store(error)),
         }
         self.counts.add(&judged.changes.counts);
         watcher.judged(chunk, &judged, self.batch.closings(), self.judge.settings());
@@ -405,7 +405,7 @@ impl Open<'_, '_> {
         }
     }
 
-    fn conflict(&mut self, chunk: &Chunk, row: usize, seen: &Seen) -> Result<Refusal, Error> {
+    fn conflict(&mut self, chunk: &Chunk, row: usize, seen: &Seen) -> Result<Refusal, IngestError> {
         let event = chunk.event(row);
         let in_this_batch = seen.batch == self.batch.number();
         let mut other = if in_this_batch && seen.event_index >= chunk.first_index() {
@@ -434,7 +434,7 @@ impl Open<'_, '_> {
         refused::not_admitted(&event, chunk.first_index() + row as u64, source, why)
     }
 
-    fn end(mut self, mode: Mode, digest: Digest) -> Result<Ended, Error> {
+    fn end(mut self, mode: Mode, digest: Digest) -> Result<Ended, IngestError> {
         if mode == Mode::Check {
             // a batch without events has not asked yet
             let before_ms = self.batch.progress(&[])?.watermark_ms;

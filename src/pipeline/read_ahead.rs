@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, Sender, bounded, never};
 
 use super::ingest::Feed;
-use super::refusal_budget::RestTime;
+use super::refusal_budget::RefusalBudget;
 use crate::decode::{Decoder, Digest, Fault, Limits};
 use crate::model::event::{Chunk, HashKey};
 use crate::spool::Entry;
-use crate::spool::in_flight::{Hand, Trying};
+use crate::spool::in_flight::{Hand, InFlight};
 use crate::spool::safe_open::{self, OpenError, Opened};
-use crate::store::{Scout, Store};
+use crate::store::{Prefetch, Store};
 
 use super::reader_thread::{ReaderThread, Running};
 
@@ -51,18 +51,18 @@ pub type Waiting<'w> = Box<dyn Fn() -> ControlFlow<()> + 'w>;
 
 /// What the thread tells: each file, then its parts, of which the last one ends the batch or is
 /// wrong, then its end. Of a file that could not be opened there is nothing more.
-enum Told {
+enum ReaderMessage {
     File(Result<Arc<Opened>, OpenError>),
-    Part(Part),
+    Part(FeedPart),
     End(io::Result<Digest>),
 }
 
-struct Part {
+struct FeedPart {
     chunk: Chunk,
     read: Result<bool, Fault>,
 }
 
-impl Part {
+impl FeedPart {
     fn is_large(&self) -> bool {
         self.chunk.text_bytes() >= LARGE_BYTES
     }
@@ -95,12 +95,12 @@ impl Upcoming {
 }
 
 /// The writer's end. Dropping it waits until the reader thread has left these files.
-pub struct Ahead<'w> {
+pub struct ReadAhead<'w> {
     entries: Arc<[Entry]>,
     // how many files were told of
     seen: usize,
     next: Option<Upcoming>,
-    told: Receiver<Told>,
+    told: Receiver<ReaderMessage>,
     spare: Sender<Chunk>,
     room: Sender<()>,
     wanted: Arc<Wanted>,
@@ -112,7 +112,7 @@ pub struct Ahead<'w> {
     gave_up: bool,
 }
 
-impl<'w> Ahead<'w> {
+impl<'w> ReadAhead<'w> {
     /// Has that thread read these files of the inbox.
     pub(super) fn start(
         thread: &ReaderThread,
@@ -120,8 +120,8 @@ impl<'w> Ahead<'w> {
         entries: Arc<[Entry]>,
         limits: Limits,
         store: &dyn Store,
-        (trying, waiting, rests): (Arc<Trying>, Waiting<'w>, Arc<Mutex<RestTime>>),
-    ) -> Ahead<'w> {
+        (trying, waiting, rests): (Arc<InFlight>, Waiting<'w>, Arc<Mutex<RefusalBudget>>),
+    ) -> ReadAhead<'w> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
         let (room, rooms) = bounded(LARGE_WAITING);
@@ -130,7 +130,7 @@ impl<'w> Ahead<'w> {
             let _ = room.try_send(());
         }
         let wanted = Arc::default();
-        let reader = Reader {
+        let reader = FileReader {
             inbox,
             limits,
             hash_key: store.hash_key(),
@@ -154,7 +154,19 @@ impl<'w> Ahead<'w> {
             trying.put_down(Hand::Reader);
         }));
         let (seen, next, blocks, gave_up) = (0, None, 0, false);
-        Ahead { entries, seen, next, told, spare, room, wanted, running, waiting, blocks, gave_up }
+        ReadAhead {
+            entries,
+            seen,
+            next,
+            told,
+            spare,
+            room,
+            wanted,
+            running,
+            waiting,
+            blocks,
+            gave_up,
+        }
     }
 
     /// How many files were taken.
@@ -172,15 +184,15 @@ impl<'w> Ahead<'w> {
     pub(super) fn peek(&mut self, until: Option<Instant>) -> Option<&Upcoming> {
         while self.next.is_none() && self.seen < self.entries.len() {
             match self.receive(until)? {
-                Told::File(opened) => {
+                ReaderMessage::File(opened) => {
                     let entry = self.entries[self.seen].clone();
                     self.seen += 1;
                     let is_last = self.seen == self.entries.len();
                     self.next = Some(Upcoming { entry, opened, is_last });
                 }
                 // left of the file before, of which no more was wanted
-                Told::Part(part) => self.give_back(part),
-                Told::End(_) => {}
+                ReaderMessage::Part(part) => self.give_back(part),
+                ReaderMessage::End(_) => {}
             }
         }
         self.next.as_ref()
@@ -192,13 +204,13 @@ impl<'w> Ahead<'w> {
     }
 
     /// The parts of the file that was taken last.
-    pub(super) fn feed(&mut self) -> Fed<'_, 'w> {
-        Fed { ahead: self, part: Part { chunk: Chunk::default(), read: Ok(false) } }
+    pub(super) fn feed(&mut self) -> ReaderFeed<'_, 'w> {
+        ReaderFeed { ahead: self, part: FeedPart { chunk: Chunk::default(), read: Ok(false) } }
     }
 
     /// None when the time is up, the wait was ended, or the thread has ended. When it ended in a
     /// panic, so does the writer: nobody must wait for what never comes.
-    fn receive(&mut self, until: Option<Instant>) -> Option<Told> {
+    fn receive(&mut self, until: Option<Instant>) -> Option<ReaderMessage> {
         let told = loop {
             let look_at = Instant::now() + PATIENCE;
             let told = self.told.recv_deadline(until.map_or(look_at, |until| until.min(look_at)));
@@ -227,7 +239,7 @@ impl<'w> Ahead<'w> {
         !self.gave_up
     }
 
-    fn give_back(&self, part: Part) {
+    fn give_back(&self, part: FeedPart) {
         if part.is_large() {
             // there is room for as many as were taken
             let _ = self.room.try_send(());
@@ -237,7 +249,7 @@ impl<'w> Ahead<'w> {
     }
 }
 
-impl Drop for Ahead<'_> {
+impl Drop for ReadAhead<'_> {
     fn drop(&mut self) {
         // the thread stops at its next block, or where it would tell something
         self.wanted.nothing.store(usize::MAX, Ordering::Relaxed);
@@ -251,23 +263,23 @@ impl Drop for Ahead<'_> {
 }
 
 /// The file that was taken last, as it was read.
-pub(super) struct Fed<'a, 'w> {
-    ahead: &'a mut Ahead<'w>,
-    part: Part,
+pub(super) struct ReaderFeed<'a, 'w> {
+    ahead: &'a mut ReadAhead<'w>,
+    part: FeedPart,
 }
 
-impl Fed<'_, '_> {
+impl ReaderFeed<'_, '_> {
     fn exchange(&mut self, chunk: Chunk) {
-        let part = Part { chunk, read: Ok(false) };
+        let part = FeedPart { chunk, read: Ok(false) };
         let used = mem::replace(&mut self.part, part);
         self.ahead.give_back(used);
     }
 }
 
-impl Feed for Fed<'_, '_> {
+impl Feed for ReaderFeed<'_, '_> {
     fn next(&mut self) -> Result<bool, Fault> {
         match self.ahead.receive(None) {
-            Some(Told::Part(Part { chunk, read })) => {
+            Some(ReaderMessage::Part(FeedPart { chunk, read })) => {
                 self.exchange(chunk);
                 read
             }
@@ -289,37 +301,39 @@ impl Feed for Fed<'_, '_> {
         self.ahead.wanted.no_events.store(self.ahead.seen, Ordering::Relaxed);
         loop {
             match self.ahead.receive(None) {
-                Some(Told::Part(part)) => self.ahead.give_back(part),
-                Some(Told::End(digest)) => return digest,
+                Some(ReaderMessage::Part(part)) => self.ahead.give_back(part),
+                Some(ReaderMessage::End(digest)) => return digest,
                 // whoever asked for this is told so by what is left out
                 None if self.ahead.gave_up => {
                     let (sha256, bytes, whole) = (String::new(), 0, false);
                     return Ok(Digest { sha256, bytes, whole });
                 }
-                Some(Told::File(_)) | None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(ReaderMessage::File(_)) | None => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
             }
         }
     }
 }
 
-impl Drop for Fed<'_, '_> {
+impl Drop for ReaderFeed<'_, '_> {
     fn drop(&mut self) {
         self.ahead.wanted.nothing.store(self.ahead.seen, Ordering::Relaxed);
         self.exchange(Chunk::default());
     }
 }
 
-fn lock(rests: &Mutex<RestTime>) -> MutexGuard<'_, RestTime> {
+fn lock(rests: &Mutex<RefusalBudget>) -> MutexGuard<'_, RefusalBudget> {
     rests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread's end.
-struct Reader {
+struct FileReader {
     inbox: PathBuf,
     limits: Limits,
     hash_key: HashKey,
-    scout: Option<Box<dyn Scout>>,
-    tell: Sender<Told>,
+    scout: Option<Box<dyn Prefetch>>,
+    tell: Sender<ReaderMessage>,
     spares: Receiver<Chunk>,
     rooms: Receiver<()>,
     wanted: Arc<Wanted>,
@@ -329,17 +343,17 @@ struct Reader {
     // how many of them, from the first on, the scout has looked at
     looked_at: usize,
     // parts of a file that the scout has not looked at
-    parts: Vec<Part>,
-    trying: Arc<Trying>,
+    parts: Vec<FeedPart>,
+    trying: Arc<InFlight>,
     // of the file that is being read
     read_parts: u32,
-    rests: Arc<Mutex<RestTime>>,
+    rests: Arc<Mutex<RefusalBudget>>,
 }
 
 /// A file that was read to its end.
 struct Whole {
     opened: Result<Arc<Opened>, OpenError>,
-    read: Option<(Part, io::Result<Digest>)>,
+    read: Option<(FeedPart, io::Result<Digest>)>,
 }
 
 /// Nobody listens any more.
@@ -351,7 +365,7 @@ impl<T> From<SendError<T>> for Gone {
     }
 }
 
-impl Reader {
+impl FileReader {
     fn read(mut self, entries: &[Entry]) -> Result<(), Gone> {
         for (number, entry) in entries.iter().enumerate() {
             if self.wanted.no_other.load(Ordering::Relaxed) {
@@ -420,17 +434,17 @@ impl Reader {
             true => Err(io::ErrorKind::Interrupted.into()),
             false => self.digest(decoder).and_then(|digest| sync(&file, is_good).map(|()| digest)),
         };
-        Ok(self.tell.send(Told::End(digest))?)
+        Ok(self.tell.send(ReaderMessage::End(digest))?)
     }
 
     /// A file that is told of part by part, behind those that are still untold.
     fn begin_parts(&mut self, opened: Arc<Opened>) -> Result<(), Gone> {
         self.trying.put_down(Hand::Reader);
         self.tell_all()?;
-        Ok(self.tell.send(Told::File(Ok(opened)))?)
+        Ok(self.tell.send(ReaderMessage::File(Ok(opened)))?)
     }
 
-    fn part<R: io::Read>(&mut self, decoder: &mut Decoder<R>) -> Part {
+    fn part<R: io::Read>(&mut self, decoder: &mut Decoder<R>) -> FeedPart {
         if self.read_parts > 0 {
             self.trying.get_on(Hand::Reader, self.read_parts);
         }
@@ -444,7 +458,7 @@ impl Reader {
         if matches!(read, Err(Fault::Refused(_))) {
             lock(&self.rests).spend(begun.elapsed());
         }
-        Part { chunk, read }
+        FeedPart { chunk, read }
     }
 
     /// What the raw file was; of one that is refused the rest is read, as far as there is time.
@@ -503,21 +517,21 @@ impl Reader {
         let Some(Whole { opened, read }) = self.untold.pop_front() else { return Ok(()) };
         self.looked_at = self.looked_at.saturating_sub(1);
         let file = opened.as_ref().ok().cloned();
-        self.tell.send(Told::File(opened))?;
+        self.tell.send(ReaderMessage::File(opened))?;
         let (Some(file), Some((part, digest))) = (file, read) else { return Ok(()) };
         self.untold_bytes -= part.chunk.text_bytes();
         let is_good = matches!(part.read, Ok(false));
         self.tell_part(part)?;
         // behind its events: they can be judged meanwhile
         let digest = digest.and_then(|digest| sync(&file, is_good).map(|()| digest));
-        Ok(self.tell.send(Told::End(digest))?)
+        Ok(self.tell.send(ReaderMessage::End(digest))?)
     }
 
-    fn tell_part(&self, part: Part) -> Result<(), Gone> {
+    fn tell_part(&self, part: FeedPart) -> Result<(), Gone> {
         if part.is_large() {
             self.rooms.recv().map_err(|_| Gone)?;
         }
-        Ok(self.tell.send(Told::Part(part))?)
+        Ok(self.tell.send(ReaderMessage::Part(part))?)
     }
 }
 

@@ -13,14 +13,14 @@ const SHARE: u32 = 20;
 
 /// The time that is left: at most that of one file, [`REST_TIME`].
 #[derive(Debug)]
-pub(super) struct RestTime {
+pub(super) struct RefusalBudget {
     left: Duration,
     seen: Instant,
 }
 
-impl RestTime {
-    pub(super) fn new() -> RestTime {
-        RestTime { left: REST_TIME, seen: Instant::now() }
+impl RefusalBudget {
+    pub(super) fn new() -> RefusalBudget {
+        RefusalBudget { left: REST_TIME, seen: Instant::now() }
     }
 
     /// How long the rest of the next refused file may take.
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn one_file_may_take_all_and_many_share_a_twentieth() {
-        let mut rests = RestTime::new();
+        let mut rests = RefusalBudget::new();
         let now = Instant::now();
         assert_eq!(rests.left(now), REST_TIME);
         rests.spend(REST_TIME);

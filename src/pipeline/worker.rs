@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::error_class::Doing;
-pub use super::error_class::{Reach, Trouble};
+use super::error_class::Operation;
+pub use super::error_class::{Failure, Scope};
 pub use super::group_commit::Pace;
 use super::group_commit::{GROUP_FILES, Taken};
 use super::ingest::{RefusedBatch, Step, Watcher};
-pub use super::read_ahead::{Ahead, Waiting};
+pub use super::read_ahead::{ReadAhead, Waiting};
 use super::reader_thread::ReaderThread;
-use super::refusal_budget::RestTime;
+use super::refusal_budget::RefusalBudget;
 use crate::decode::Limits;
 use crate::engine::Admission;
 use crate::model::refusal::{Code, Refusal};
 use crate::spool::advice;
-use crate::spool::blame::{self, Blame};
-use crate::spool::in_flight::{Hand, Trying};
+use crate::spool::blame::{self, MoveBlame};
+use crate::spool::in_flight::{Hand, InFlight};
 use crate::spool::late_writes::Moved;
-use crate::spool::moves::ShelveError;
+use crate::spool::moves::MoveError;
 use crate::spool::safe_open::{self, OpenError, Opened, Seen};
 use crate::spool::{Entry, Spool};
 use crate::store::{Committed, Delivery, Store};
@@ -39,7 +39,7 @@ const NOT_OURS_TO_MOVE: &str = "its folder keeps us from moving what others put 
 
 /// What became of a file.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum FileOutcome {
     /// It is in, durably, and lies in done/.
     Done(Committed, Box<Moved>),
     /// It was refused, and lies in failed/ with its reason.
@@ -53,7 +53,7 @@ pub enum Verdict {
     /// We were told to stop: it stays where it is, and nothing of it is in.
     Stopped,
     /// A fault of ours: it stays where it is.
-    Trouble(Trouble),
+    Trouble(Failure),
 }
 
 /// Takes files in and puts them where they belong.
@@ -66,24 +66,24 @@ pub struct Worker {
     pub(super) unfinished: HashMap<Entry, Unfinished>,
     // when it was last logged that the fate of a commit is asked after
     pub(super) doubted: Option<Instant>,
-    pub(super) trying: Arc<Trying>,
+    pub(super) trying: Arc<InFlight>,
     // none: there was no room for it
     pub(super) reader: Option<ReaderThread>,
     // the hashes of files whose timestamps in seconds are taken as they stand
     pub(super) accepted_seconds: Arc<HashSet<String>>,
     // shared by all that is read ahead
-    pub(super) rests: Arc<Mutex<RestTime>>,
+    pub(super) rests: Arc<Mutex<RefusalBudget>>,
 }
 
 /// What is known of a file whose last step failed, so that no step is done twice.
 pub(super) struct Unfinished {
     pub(super) seen: Seen,
     pub(super) delivery: Delivery,
-    pub(super) fate: Fate,
+    pub(super) fate: FileFate,
 }
 
 /// How far a file has come.
-pub(super) enum Fate {
+pub(super) enum FileFate {
     /// It may be in or not: the store knows.
     Unknown,
     /// It is in.
@@ -113,12 +113,12 @@ impl Worker {
             trying,
             reader,
             accepted_seconds: Arc::default(),
-            rests: Arc::new(Mutex::new(RestTime::new())),
+            rests: Arc::new(Mutex::new(RefusalBudget::new())),
         }
     }
 
     /// The same, which notes what it has in hand.
-    pub fn noting(self, trying: Arc<Trying>) -> Worker {
+    pub fn noting(self, trying: Arc<InFlight>) -> Worker {
         Worker { trying, ..self }
     }
 
@@ -176,19 +176,19 @@ impl Worker {
         &mut self,
         entries: Vec<Entry>,
         waiting: Waiting<'w>,
-    ) -> Result<Ahead<'w>, Trouble> {
+    ) -> Result<ReadAhead<'w>, Failure> {
         let thread = match self.reader.take() {
             Some(thread) => thread,
             None => ReaderThread::start().map_err(|error| {
                 let what = "no thread to read with";
-                Trouble::with_spool("no thread", what, self.spool.root(), &error)
+                Failure::with_spool("no thread", what, self.spool.root(), &error)
             })?,
         };
         let inbox = self.spool.inbox().to_owned();
         let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
         let besides = (trying, waiting, Arc::clone(&self.rests));
         let store = self.store.as_ref();
-        let ahead = Ahead::start(&thread, inbox, entries.into(), limits, store, besides);
+        let ahead = ReadAhead::start(&thread, inbox, entries.into(), limits, store, besides);
         self.reader = Some(thread);
         Ok(ahead)
     }
@@ -198,7 +198,7 @@ impl Worker {
         &mut self,
         entries: &[&Entry],
         pace: &mut dyn Pace,
-    ) -> Vec<(Entry, Verdict)> {
+    ) -> Vec<(Entry, FileOutcome)> {
         let mut group = Vec::new();
         for &entry in entries.iter().take(GROUP_FILES) {
             if pace.begin(entry).is_break() {
@@ -222,7 +222,7 @@ impl Worker {
         entry: &Entry,
         deaths: u32,
         pace: &mut dyn Pace,
-    ) -> Vec<(Entry, Verdict)> {
+    ) -> Vec<(Entry, FileOutcome)> {
         if pace.begin(entry).is_break() {
             return Vec::new();
         }
@@ -275,29 +275,29 @@ impl Worker {
         entry: &Entry,
         base: &Path,
         what: &str,
-        error: &ShelveError,
-    ) -> Verdict {
-        let ShelveError::Io(path, error) = error else {
-            return Verdict::Trouble(Trouble::passing("unmovable", format!("{what}: {error}")));
+        error: &MoveError,
+    ) -> FileOutcome {
+        let MoveError::Io(path, error) = error else {
+            return FileOutcome::Trouble(Failure::passing("unmovable", format!("{what}: {error}")));
         };
-        let trouble = Trouble::with_spool("not moved", what, path, error);
-        Verdict::Trouble(match blame::of_move(&self.spool, base, entry) {
-            Blame::Spool => trouble,
+        let trouble = Failure::with_spool("not moved", what, path, error);
+        FileOutcome::Trouble(match blame::of_move(&self.spool, base, entry) {
+            MoveBlame::Spool => trouble,
             // the error names the file, whose own rights do not matter
-            Blame::Folder if *path == entry.path_in(self.spool.inbox()) => {
+            MoveBlame::Folder if *path == entry.path_in(self.spool.inbox()) => {
                 let text = format!("{what}: {error}; {NOT_OURS_TO_MOVE}");
-                Trouble { reach: Reach::Folder, text, ..trouble }
+                Failure { reach: Scope::Folder, text, ..trouble }
             }
-            Blame::Folder => Trouble { reach: Reach::Folder, ..trouble },
-            Blame::File => Trouble { reach: Reach::File, ..trouble },
+            MoveBlame::Folder => Failure { reach: Scope::Folder, ..trouble },
+            MoveBlame::File => Failure { reach: Scope::File, ..trouble },
         })
     }
 
     /// A file that could not be opened, read or synced.
-    pub(super) fn unreadable(&self, entry: &Entry, error: &io::Error) -> Verdict {
+    pub(super) fn unreadable(&self, entry: &Entry, error: &io::Error) -> FileOutcome {
         let (what, path) =
             (format!("cannot read inbox/{entry}"), entry.path_in(self.spool.inbox()));
-        Verdict::Trouble(Trouble::of_system(Doing::File, "unread", &what, &path, error))
+        FileOutcome::Trouble(Failure::of_system(Operation::File, "unread", &what, &path, error))
     }
 }
 
@@ -338,7 +338,7 @@ pub(super) struct Watched<'a> {
     // the producer's bytes are durable
     pub(super) is_synced: bool,
     pub(super) pace: &'a mut dyn Pace,
-    pub(super) trying: &'a Trying,
+    pub(super) trying: &'a InFlight,
     pub(super) steps: u32,
 }
 

@@ -12,7 +12,7 @@ use super::{Entry, Spool, folder, remove};
 
 /// What keeps a file from being moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum MoveBlame {
     /// The file alone.
     File,
     /// The folder of its source, in the inbox or where it goes to: all files of that source.
@@ -28,15 +28,15 @@ const TRIAL: [&str; 2] = [".windowflow-trial", ".windowflow-trial.moved"];
 /// Whom to blame that the entry could not be moved from the inbox to `base`, which is done or
 /// failed. A producer rules over its own file and folder (any owner, mode, sticky bit), so those
 /// are to blame wherever a file of ours can be made, moved and removed in `base`.
-pub fn of_move(spool: &Spool, base: &Path, entry: &Entry) -> Blame {
+pub fn of_move(spool: &Spool, base: &Path, entry: &Entry) -> MoveBlame {
     let inbox = spool.inbox();
     if try_out(spool, base, None).is_err() || refuses(inbox, None) {
-        return Blame::Spool;
+        return MoveBlame::Spool;
     }
-    let Some(source) = entry.folder.as_deref() else { return Blame::File };
+    let Some(source) = entry.folder.as_deref() else { return MoveBlame::File };
     match try_out(spool, base, Some(source)).is_err() || refuses(inbox, Some(source)) {
-        true => Blame::Folder,
-        false => Blame::File,
+        true => MoveBlame::Folder,
+        false => MoveBlame::File,
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         fs::write(spool.done().join(TRIAL[0]), "left").unwrap();
         fs::write(spool.done().join(TRIAL[1]), "left").unwrap();
         let entry = Entry::new(None, "a");
-        assert_eq!(of_move(&spool, spool.done(), &entry), Blame::File);
+        assert_eq!(of_move(&spool, spool.done(), &entry), MoveBlame::File);
         assert_eq!(fs::read_dir(spool.done()).unwrap().count(), 0);
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let in_the_way = spool.failed().join(TRIAL[1]);
         fs::create_dir(&in_the_way).unwrap();
         let entry = Entry::new(None, "a");
-        assert_eq!(of_move(&spool, spool.failed(), &entry), Blame::Spool);
+        assert_eq!(of_move(&spool, spool.failed(), &entry), MoveBlame::Spool);
         remove_trials(&spool);
         assert!(in_the_way.exists());
         fs::remove_dir(&in_the_way).unwrap();
@@ -146,11 +146,11 @@ mod tests {
         let spool = Spool::open(dir.path()).unwrap();
         let (entry, of_source) = (Entry::new(None, "a"), Entry::new(Some("s"), "a"));
         fs::create_dir(spool.inbox().join("s")).unwrap();
-        assert_eq!(of_move(&spool, spool.done(), &of_source), Blame::Folder);
+        assert_eq!(of_move(&spool, spool.done(), &of_source), MoveBlame::Folder);
         fs::create_dir(spool.done().join("s")).unwrap();
-        assert_eq!(of_move(&spool, spool.done(), &of_source), Blame::File);
+        assert_eq!(of_move(&spool, spool.done(), &of_source), MoveBlame::File);
         fs::remove_dir_all(spool.done()).unwrap();
-        assert_eq!(of_move(&spool, spool.done(), &of_source), Blame::Spool);
-        assert_eq!(of_move(&spool, spool.done(), &entry), Blame::Spool);
+        assert_eq!(of_move(&spool, spool.done(), &of_source), MoveBlame::Spool);
+        assert_eq!(of_move(&spool, spool.done(), &entry), MoveBlame::Spool);
     }
 }

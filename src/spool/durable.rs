@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::PoisonError;
 
-use super::moves::ShelveError;
+use super::moves::MoveError;
 use super::safe_open::is_not_that_folder;
 use super::{Spool, folder};
 
@@ -17,7 +17,7 @@ use super::{Spool, folder};
 ///
 /// # Errors
 /// When a folder cannot be synced, and which; what is left is done at the next call.
-pub fn sync_folders(spool: &Spool) -> Result<(), ShelveError> {
+pub fn sync_folders(spool: &Spool) -> Result<(), MoveError> {
     let take = || spool.touched.lock().unwrap_or_else(PoisonError::into_inner);
     let mut folders: Vec<_> = mem::take(&mut *take()).into_iter().collect();
     // where names came before where they went: a file may stand in both places, never in none
@@ -33,7 +33,7 @@ pub fn sync_folders(spool: &Spool) -> Result<(), ShelveError> {
             Err(error) => {
                 let path = source.as_ref().map_or(base.clone(), |source| base.join(source));
                 take().insert((base, source));
-                failed.get_or_insert(ShelveError::Io(path, error));
+                failed.get_or_insert(MoveError::Io(path, error));
             }
             Ok(()) => {}
         }

@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 
 use super::folder::{self, Facts, Kind};
 use super::name::Ignored;
-use super::readiness::{Moment, Sight, Verdict, Why};
+use super::readiness::{Moment, NotReady, Observation, Readiness};
 use super::scan::{Depth, Oddity, Scanner};
 use super::{Entry, name, safe_open};
 
@@ -31,9 +31,9 @@ pub(super) struct Seen {
 /// A file that is there.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub(super) sight: Sight,
+    pub(super) sight: Observation,
     // why it is not ready, and when to look again
-    pub(super) waits: Option<(Why, Instant)>,
+    pub(super) waits: Option<(NotReady, Instant)>,
     // since when it is ready; of no use while it is not
     ready_since: Instant,
 }
@@ -138,10 +138,10 @@ impl Seen {
             known.filter(|known| known.waits.is_none() && known.sight.facts.file == facts.file);
         let ready_since = was_ready.map_or(moment.now, |known| known.ready_since);
         let before = known.map(|known| &known.sight);
-        let mut sight = Sight::new(before, facts, came, moment, round);
+        let mut sight = Observation::new(before, facts, came, moment, round);
         let waits = match sight.judge(moment, settle, || is_written(held, name)) {
-            Verdict::Take => None,
-            Verdict::Wait(why, wait) => Some((why, moment.now + wait)),
+            Readiness::Take => None,
+            Readiness::Wait(why, wait) => Some((why, moment.now + wait)),
         };
         if before.is_none() {
             self.forget(name);

@@ -82,7 +82,7 @@ impl Excuse {
 
 /// The note. What cannot be written is not: it is worth no fault.
 #[derive(Debug, Default)]
-pub struct Trying {
+pub struct InFlight {
     file: Option<File>,
     // by hand; only to write nothing twice
     is_held: [AtomicBool; 2],
@@ -90,7 +90,7 @@ pub struct Trying {
 
 /// A file that was in hand when a process died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspect {
+pub struct CrashSuspect {
     /// The file, as shown.
     pub file: String,
     /// How often in a row a process died at the same place of it.
@@ -107,13 +107,13 @@ pub struct Suspect {
     places: Vec<String>,
 }
 
-impl Trying {
+impl InFlight {
     /// Reads what the last process left, and begins a note of its own; what is suspected now.
     /// Hold the [lock](super::lock::Lock) while calling it.
     ///
     /// # Errors
     /// When the note cannot be made; all goes on without it.
-    pub fn begin(spool: &Spool) -> io::Result<(Trying, Vec<Suspect>)> {
+    pub fn begin(spool: &Spool) -> io::Result<(InFlight, Vec<CrashSuspect>)> {
         let path = spool.root().join(TRYING_FILE);
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let left = read(&path)?;
@@ -126,7 +126,7 @@ impl Trying {
         note.iter_mut().zip(known).for_each(|(to, from)| *to = *from);
         note[EXCUSE_AT as usize] = Excuse::None.sign();
         file.write_all_at(&note, 0)?;
-        let trying = Trying { file: Some(file), ..Trying::default() };
+        let trying = InFlight { file: Some(file), ..InFlight::default() };
         trying.keep(&suspects)?;
         std::fs::rename(&beside, &path)?;
         Ok((trying, suspects))
@@ -177,7 +177,7 @@ impl Trying {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn keep(&self, suspects: &[Suspect]) -> io::Result<()> {
+    pub fn keep(&self, suspects: &[CrashSuspect]) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let text = serde_json::to_vec(suspects)?;
         file.write_all_at(&text, SUSPECTS_AT)?;
@@ -185,7 +185,7 @@ impl Trying {
     }
 }
 
-impl Suspect {
+impl CrashSuspect {
     /// Where it is.
     pub fn entry(&self) -> Option<Entry> {
         Entry::parse(&self.file)
@@ -229,9 +229,9 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Who is suspected by what a process left that was not put down.
-fn suspects(note: &[u8], boot: &str) -> Vec<Suspect> {
+fn suspects(note: &[u8], boot: &str) -> Vec<CrashSuspect> {
     let Some((note, kept)) = note.split_at_checked(SUSPECTS_AT as usize) else { return Vec::new() };
-    let mut known: Vec<Suspect> = serde_json::from_slice(kept).unwrap_or_default();
+    let mut known: Vec<CrashSuspect> = serde_json::from_slice(kept).unwrap_or_default();
     // without a boot it cannot be told whether the machine itself went down
     if boot.is_empty() || until_nul(note) != boot.as_bytes() {
         return known;
@@ -242,7 +242,7 @@ fn suspects(note: &[u8], boot: &str) -> Vec<Suspect> {
         let blamed = !matches!(excuse, Excuse::Panicked(other) if other != hand);
         held(&note[at..at + HAND_BYTES as usize]).filter(|_| blamed && excuse != Excuse::Ending)
     };
-    let mut found: Vec<Suspect> = Vec::new();
+    let mut found: Vec<CrashSuspect> = Vec::new();
     for (hand, sign) in [(Hand::Reader, 'r'), (Hand::Writer, 'w')] {
         let Some((step, mark, entry)) = held(hand) else { continue };
         let (file, place) = (entry.shown(), format!("{sign}{step}"));
@@ -252,7 +252,14 @@ fn suspects(note: &[u8], boot: &str) -> Vec<Suspect> {
                 let panicked = matches!(excuse, Excuse::Panicked(_));
                 let is_stuck = excuse == Excuse::Stuck;
                 let (deaths, stuck) = (u32::from(!is_stuck), u32::from(is_stuck));
-                found.push(Suspect { file, deaths, stuck, panicked, mark, places: vec![place] });
+                found.push(CrashSuspect {
+                    file,
+                    deaths,
+                    stuck,
+                    panicked,
+                    mark,
+                    places: vec![place],
+                });
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Entry;
 use super::folder::{self, Facts, Kind};
-use super::readiness::{Moment, Sight, Verdict};
+use super::readiness::{Moment, Observation, Readiness};
 use super::safe_open::{self, Opened, Seen};
 
 pub use copy::{Copied, Copy, NotCopied};
@@ -83,7 +83,7 @@ struct Watched {
     stamp: Option<Stamp>,
     moved: Instant,
     // it changed: how it looks since
-    sight: Option<Sight>,
+    sight: Option<Observation>,
     copies: u32,
 }
 
@@ -226,7 +226,7 @@ impl LateWrites {
         }
         // the producer's own name for it is no sign that it is whole
         let facts = Facts { links: 1, ..facts };
-        let mut sight = Sight::new(file.sight.as_ref(), facts, false, moment, 0);
+        let mut sight = Observation::new(file.sight.as_ref(), facts, false, moment, 0);
         let is_written = || {
             let file = folder::open_file(&held, &file.entry.name).ok()?;
             safe_open::being_written(&file)
@@ -234,11 +234,11 @@ impl LateWrites {
         let verdict = sight.judge(moment, settle, is_written);
         file.sight = Some(sight);
         match verdict {
-            Verdict::Wait(_, wait) => {
+            Readiness::Wait(_, wait) => {
                 self.due.push(Reverse((moment.now + wait.max(LEAST_PAUSE), key)));
                 None
             }
-            Verdict::Take => {
+            Readiness::Take => {
                 let Watched { entry, batch, copies, .. } = file;
                 Some(Changed { entry: entry.clone(), batch: *batch, copies: *copies, key })
             }

@@ -45,7 +45,7 @@ use name::shown_path;
 pub use folder::Kind;
 
 /// One of the spool's folders, and the folder of a source in it, if that is meant.
-type Place = (PathBuf, Option<String>);
+type TouchedFolder = (PathBuf, Option<String>);
 
 /// Where the folders of one spool are. Clones share the list of folders that are yet to be synced.
 #[derive(Clone, Debug)]
@@ -57,9 +57,9 @@ pub struct Spool {
     reports: PathBuf,
     // folders in which names came or went since they were last synced: one of the above, and the
     // folder of a source in it
-    touched: Arc<Mutex<BTreeSet<Place>>>,
+    touched: Arc<Mutex<BTreeSet<TouchedFolder>>>,
     // folders in which a trial file may have been left, since its removal failed
-    trials: Arc<Mutex<BTreeSet<Place>>>,
+    trials: Arc<Mutex<BTreeSet<TouchedFolder>>>,
 }
 
 impl Spool {
@@ -70,7 +70,7 @@ impl Spool {
     /// # Errors
     /// When a folder cannot be made or a probe cannot be moved. A full disk, on which no probe can
     /// be made, is logged instead: it may pass, and nothing is lost meanwhile.
-    pub fn open(root: &Path) -> Result<Spool, Error> {
+    pub fn open(root: &Path) -> Result<Spool, SpoolError> {
         let spool = Spool::at(root);
         spool.prepare()?;
         Ok(spool)
@@ -80,9 +80,10 @@ impl Spool {
     ///
     /// # Errors
     /// As those of [`open`](Spool::open).
-    pub fn prepare(&self) -> Result<(), Error> {
+    pub fn prepare(&self) -> Result<(), SpoolError> {
         for path in [&self.inbox, &self.done, &self.failed, &self.reports] {
-            folder::make_all(path).map_err(|source| Error::Make { path: path.clone(), source })?;
+            folder::make_all(path)
+                .map_err(|source| SpoolError::Make { path: path.clone(), source })?;
         }
         probe::prove_moves(self)
     }
@@ -154,7 +155,7 @@ fn remove(folder: impl AsFd, name: &OsStr) -> io::Result<()> {
 
 /// Why a spool cannot be used. It is the operator's to mend.
 #[derive(Debug)]
-pub enum Error {
+pub enum SpoolError {
     /// A folder cannot be made.
     Make {
         /// Which.
@@ -178,16 +179,16 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for SpoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Make { path, source } => write!(
+            SpoolError::Make { path, source } => write!(
                 f,
                 "cannot make the spool folder {}: {}",
                 shown_path(path),
                 advice::explain(path.parent().filter(|_| !path.exists()).unwrap_or(path), source)
             ),
-            Error::OtherMount { from, to } => write!(
+            SpoolError::OtherMount { from, to } => write!(
                 f,
                 "cannot move a file from {} to {}: they lie on different mounts; inbox, done and \
                  failed must be plain folders on one file system and, under systemd, below one \
@@ -196,7 +197,7 @@ impl fmt::Display for Error {
                 shown_path(from),
                 shown_path(to)
             ),
-            Error::Probe { path, source } => write!(
+            SpoolError::Probe { path, source } => write!(
                 f,
                 "cannot make, move or remove a file in {}: {}",
                 shown_path(path),
@@ -206,11 +207,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for SpoolError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Make { source, .. } | Error::Probe { source, .. } => Some(source),
-            Error::OtherMount { .. } => None,
+            SpoolError::Make { source, .. } | SpoolError::Probe { source, .. } => Some(source),
+            SpoolError::OtherMount { .. } => None,
         }
     }
 }

@@ -34,8 +34,8 @@ const TRIES: usize = 100;
 /// where it is. The commit that counts it must be durable by now.
 ///
 /// # Errors
-/// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
-pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf, ShelveError> {
+/// See [`MoveError`]; the file is then in the inbox, unless the error says otherwise.
+pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf, MoveError> {
     let from = open_from(spool.inbox(), entry)?;
     let to = make_to(spool, spool.done(), entry)?;
     let ours = check(&from, spool.inbox(), entry, Some(opened))?;
@@ -54,13 +54,13 @@ pub fn to_done(spool: &Spool, entry: &Entry, opened: &Opened) -> Result<PathBuf,
 /// before it. `opened` is none for what was never opened: a link, or a file that we may not read.
 ///
 /// # Errors
-/// See [`ShelveError`]; the file is then in the inbox, unless the error says otherwise.
+/// See [`MoveError`]; the file is then in the inbox, unless the error says otherwise.
 pub fn to_failed(
     spool: &Spool,
     entry: &Entry,
     opened: Option<&Opened>,
     reason: Reason,
-) -> Result<PathBuf, ShelveError> {
+) -> Result<PathBuf, MoveError> {
     let moved = move_to_failed(spool, entry, opened, &reason.draft);
     if moved.is_err() {
         reason.remove(spool);
@@ -73,7 +73,7 @@ fn move_to_failed(
     entry: &Entry,
     opened: Option<&Opened>,
     draft: &OsStr,
-) -> Result<PathBuf, ShelveError> {
+) -> Result<PathBuf, MoveError> {
     let from = open_from(spool.inbox(), entry)?;
     let drafts = folder::open(spool.failed()).map_err(|error| io_at(spool.failed(), error))?;
     let to = make_to(spool, spool.failed(), entry)?;
@@ -85,7 +85,7 @@ fn move_to_failed(
     let placed = Entry { folder: entry.folder.clone(), name };
     let ours = (&ours, opened);
     let checked = check_moved(spool, (&from, entry), (&to, spool.failed(), &placed), ours);
-    if let Err(ShelveError::Replaced | ShelveError::Changed) = checked {
+    if let Err(MoveError::Replaced | MoveError::Changed) = checked {
         let _ = remove(&to, &reason_name(&placed.name));
     }
     checked?;
@@ -98,8 +98,8 @@ fn move_to_failed(
 /// Its reason is removed after that.
 ///
 /// # Errors
-/// See [`ShelveError`]; the file is then in failed still.
-pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveError> {
+/// See [`MoveError`]; the file is then in failed still.
+pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, MoveError> {
     let from = open_from(spool.failed(), entry)?;
     let to = make_to(spool, spool.inbox(), entry)?;
     check(&from, spool.failed(), entry, None)?;
@@ -114,7 +114,7 @@ pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveErro
     if reason_before.is_some_and(|before| reason_now.is_some_and(|now| now.file == before.file)) {
         let path = Entry { folder: entry.folder.clone(), name: reason.clone() };
         remove(&from, &reason)
-            .map_err(|error| ShelveError::of(error, path.path_in(spool.failed())))?;
+            .map_err(|error| MoveError::of(error, path.path_in(spool.failed())))?;
     }
     spool.touch(spool.failed(), entry.folder.as_deref());
     spool.touch(spool.inbox(), entry.folder.as_deref());
@@ -123,7 +123,7 @@ pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, ShelveErro
 
 /// Why a file was not moved.
 #[derive(Debug)]
-pub enum ShelveError {
+pub enum MoveError {
     /// Another file has the name now. It is left in the inbox, to be taken as a file of its own.
     Replaced,
     /// The file was written to since it was opened. It is left in the inbox, to be read again.
@@ -134,28 +134,28 @@ pub enum ShelveError {
     Io(PathBuf, io::Error),
 }
 
-impl ShelveError {
-    fn of(error: io::Error, path: PathBuf) -> ShelveError {
+impl MoveError {
+    fn of(error: io::Error, path: PathBuf) -> MoveError {
         match error.kind() {
-            io::ErrorKind::NotFound => ShelveError::Gone,
-            _ => ShelveError::Io(path, error),
+            io::ErrorKind::NotFound => MoveError::Gone,
+            _ => MoveError::Io(path, error),
         }
     }
 }
 
-impl fmt::Display for ShelveError {
+impl fmt::Display for MoveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ShelveError::Replaced => f.write_str(
+            MoveError::Replaced => f.write_str(
                 "another file took the name while this one was read; it is left in place and taken \
                  next",
             ),
-            ShelveError::Changed => f.write_str(
+            MoveError::Changed => f.write_str(
                 "the file was written to while it was read; it is left in place and read again \
                  (write under a name that ends in .tmp and rename when done)",
             ),
-            ShelveError::Gone => f.write_str("the file is gone"),
-            ShelveError::Io(path, error) => write!(
+            MoveError::Gone => f.write_str("the file is gone"),
+            MoveError::Io(path, error) => write!(
                 f,
                 "cannot move a file at {}: {}",
                 shown_path(path),
@@ -165,37 +165,37 @@ impl fmt::Display for ShelveError {
     }
 }
 
-impl std::error::Error for ShelveError {
+impl std::error::Error for MoveError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ShelveError::Io(_, error) => Some(error),
+            MoveError::Io(_, error) => Some(error),
             _ => None,
         }
     }
 }
 
-fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
+fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, MoveError> {
     folder::open_source(base, entry.folder.as_deref()).map_err(|error| {
-        if is_not_that_folder(&error) { ShelveError::Gone } else { io_at(base, error) }
+        if is_not_that_folder(&error) { MoveError::Gone } else { io_at(base, error) }
     })
 }
 
 /// A move from the folder of an entry in one of the spool's folders to that in another.
-fn unmoved(error: io::Error, (from, entry): (&Path, &Entry), to: &Path) -> ShelveError {
+fn unmoved(error: io::Error, (from, entry): (&Path, &Entry), to: &Path) -> MoveError {
     let folder = |base: &Path| match &entry.folder {
         Some(source) => base.join(source),
         None => base.to_owned(),
     };
     let blamed = advice::blamed(entry.path_in(from), &folder(from), &folder(to), &error);
-    ShelveError::of(error, blamed)
+    MoveError::of(error, blamed)
 }
 
-pub(super) fn io_at(path: &Path, error: io::Error) -> ShelveError {
-    ShelveError::Io(path.to_owned(), error)
+pub(super) fn io_at(path: &Path, error: io::Error) -> MoveError {
+    MoveError::Io(path.to_owned(), error)
 }
 
 /// Opens the folder of the entry's source below `base`, and makes it where it is missing.
-pub(super) fn make_to(spool: &Spool, base: &Path, entry: &Entry) -> Result<OwnedFd, ShelveError> {
+pub(super) fn make_to(spool: &Spool, base: &Path, entry: &Entry) -> Result<OwnedFd, MoveError> {
     let held = folder::open(base).map_err(|error| io_at(base, error))?;
     let Some(source) = entry.folder.as_deref() else { return Ok(held) };
     let make = || -> io::Result<OwnedFd> {
@@ -237,14 +237,14 @@ fn check(
     base: &Path,
     entry: &Entry,
     opened: Option<&Opened>,
-) -> Result<Facts, ShelveError> {
-    let failed = |error| ShelveError::of(error, entry.path_in(base));
+) -> Result<Facts, MoveError> {
+    let failed = |error| MoveError::of(error, entry.path_in(base));
     let here = Facts::at(from, &entry.name).map_err(failed)?;
     match opened {
-        Some(opened) if !opened.is_at(&here).map_err(failed)? => Err(ShelveError::Replaced),
-        Some(opened) if !here.same_bytes(opened.facts()) => Err(ShelveError::Changed),
+        Some(opened) if !opened.is_at(&here).map_err(failed)? => Err(MoveError::Replaced),
+        Some(opened) if !here.same_bytes(opened.facts()) => Err(MoveError::Changed),
         // never opened, so it was no folder when it was found
-        None if here.kind == Kind::Folder => Err(ShelveError::Replaced),
+        None if here.kind == Kind::Folder => Err(MoveError::Replaced),
         _ => Ok(here),
     }
 }
@@ -256,22 +256,22 @@ fn check_moved(
     (from, entry): (&OwnedFd, &Entry),
     (to, base, placed): (&OwnedFd, &Path, &Entry),
     (ours, opened): (&Facts, Option<&Opened>),
-) -> Result<(), ShelveError> {
+) -> Result<(), MoveError> {
     let compared = Facts::at(to, &placed.name).and_then(|there| {
         let is_ours = opened.map_or_else(|| Ok(there.same_inode(ours)), |it| it.is_at(&there))?;
         Ok((is_ours, there.same_bytes(ours)))
     });
     let verdict = match compared {
         Ok((true, true)) => return Ok(()),
-        Ok((true, false)) => ShelveError::Changed,
-        Ok((false, _)) => ShelveError::Replaced,
-        Err(error) => ShelveError::Io(placed.path_in(base), error),
+        Ok((true, false)) => MoveError::Changed,
+        Ok((false, _)) => MoveError::Replaced,
+        Err(error) => MoveError::Io(placed.path_in(base), error),
     };
     let room = room_for(&entry.name, from);
     let taken = |name: &OsStr| folder::exists(from, name);
     // under a numbered name if its own is taken again
     move_numbered(to, &placed.name, from, &entry.name, room, taken)
-        .map_err(|error| ShelveError::Io(placed.path_in(base), error))?;
+        .map_err(|error| MoveError::Io(placed.path_in(base), error))?;
     spool.touch(spool.inbox(), entry.folder.as_deref());
     Err(verdict)
 }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::name::shown_path;
-use super::{Error, Spool, blame, folder, reason_file, remove, scan};
+use super::{Spool, SpoolError, blame, folder, reason_file, remove, scan};
 
 /// The name of the probe file in done and failed. In the inbox, where producers can write, a random
 /// number follows it. Scans leave it alone for its leading dot.
@@ -27,52 +27,52 @@ struct Spot<'a> {
 }
 
 impl<'a> Spot<'a> {
-    fn new(path: &'a Path) -> Result<Spot<'a>, Error> {
+    fn new(path: &'a Path) -> Result<Spot<'a>, SpoolError> {
         let held = folder::open(path).map_err(|error| failed_at(path, error))?;
         Ok(Spot { path, held, name: PROBE.into() })
     }
 
-    fn failed(&self, error: io::Error) -> Error {
+    fn failed(&self, error: io::Error) -> SpoolError {
         failed_at(self.path, error)
     }
 
     /// Gives the probe a name that no producer can have taken.
-    fn draw_name(&mut self) -> Result<(), Error> {
+    fn draw_name(&mut self) -> Result<(), SpoolError> {
         self.name = random_name().map_err(|error| self.failed(error))?;
         Ok(())
     }
 
     /// Removes a probe that was left by a crash. Should something else have its name that cannot be
     /// removed, another name is drawn.
-    fn free_name(&mut self) -> Result<(), Error> {
+    fn free_name(&mut self) -> Result<(), SpoolError> {
         match remove(&self.held, &self.name) {
             Ok(()) => Ok(()),
             Err(_) => self.draw_name(),
         }
     }
 
-    fn move_to(&self, to: &Spot<'_>) -> Result<(), Error> {
+    fn move_to(&self, to: &Spot<'_>) -> Result<(), SpoolError> {
         let moved = folder::move_free(self.held.as_fd(), &self.name, to.held.as_fd(), &to.name);
         moved.map_err(|error| match error.kind() {
             io::ErrorKind::CrossesDevices => {
-                Error::OtherMount { from: self.path.to_owned(), to: to.path.to_owned() }
+                SpoolError::OtherMount { from: self.path.to_owned(), to: to.path.to_owned() }
             }
             _ => to.failed(error),
         })
     }
 
-    fn remove(&self) -> Result<(), Error> {
+    fn remove(&self) -> Result<(), SpoolError> {
         remove(&self.held, &self.name).map_err(|error| self.failed(error))
     }
 }
 
-fn failed_at(path: &Path, source: io::Error) -> Error {
-    Error::Probe { path: path.to_owned(), source }
+fn failed_at(path: &Path, source: io::Error) -> SpoolError {
+    SpoolError::Probe { path: path.to_owned(), source }
 }
 
 /// Moves a probe file from the inbox to failed, back, and to done, and removes it there. Removes what
 /// an earlier process left of its own files of passage, too.
-pub(super) fn prove_moves(spool: &Spool) -> Result<(), Error> {
+pub(super) fn prove_moves(spool: &Spool) -> Result<(), SpoolError> {
     let mut inbox = Spot::new(&spool.inbox)?;
     let mut done = Spot::new(&spool.done)?;
     let mut failed = Spot::new(&spool.failed)?;

@@ -6,7 +6,7 @@ use super::folder::Facts;
 
 /// Why a file is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum NotReady {
     /// Its size or its time of last writing has not been still for long enough.
     StillChanging,
     /// Somebody has it open for writing.
@@ -22,7 +22,7 @@ const SHORTEST_ASK_WAIT: Duration = Duration::from_millis(100);
 
 /// What is remembered of one file.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct Observation {
     pub(super) facts: Facts,
     pub(super) still_since: Instant,
     // it came whole: renamed or linked in
@@ -47,26 +47,26 @@ pub(super) struct Moment {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Readiness {
     Take,
-    Wait(Why, Duration),
+    Wait(NotReady, Duration),
 }
 
-impl Sight {
+impl Observation {
     /// What is known of a file now, from what was known at the scan before.
     pub(super) fn new(
-        before: Option<&Sight>,
+        before: Option<&Observation>,
         facts: Facts,
         came: bool,
         moment: Moment,
         round: u64,
-    ) -> Sight {
+    ) -> Observation {
         let arrived = came || facts.links > 1;
         match before {
             // another file under the same name begins anew
             Some(before) if before.facts.file == facts.file => {
                 let same = before.facts.same_content(&facts);
-                Sight {
+                Observation {
                     facts,
                     still_since: if same { before.still_since } else { moment.now },
                     arrived: arrived || before.arrived,
@@ -81,7 +81,7 @@ impl Sight {
                     round,
                 }
             }
-            _ => Sight {
+            _ => Observation {
                 facts,
                 still_since: moment.now,
                 arrived,
@@ -108,30 +108,30 @@ impl Sight {
         moment: Moment,
         settle: Duration,
         is_written: impl FnOnce() -> Option<bool>,
-    ) -> Verdict {
+    ) -> Readiness {
         if self.cleared {
-            return Verdict::Take;
+            return Readiness::Take;
         }
         let held = self
             .held_until
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(moment.now));
         if !held.is_zero() {
-            return Verdict::Wait(Why::StillChanging, held);
+            return Readiness::Wait(NotReady::StillChanging, held);
         }
         let unrest = self.unrest(moment, settle);
         if !self.arrived && !unrest.is_zero() {
-            return Verdict::Wait(Why::StillChanging, unrest);
+            return Readiness::Wait(NotReady::StillChanging, unrest);
         }
         // a certain answer of the kernel overrules every clock, however the file came
         if is_written() == Some(true) {
             let since = *self.open_since.get_or_insert(moment.now);
             let open_for = moment.now.saturating_duration_since(since);
             let wait = (open_for / 4).clamp(SHORTEST_ASK_WAIT, LONGEST_ASK_WAIT);
-            return Verdict::Wait(Why::OpenForWriting, wait.max(settle));
+            return Readiness::Wait(NotReady::OpenForWriting, wait.max(settle));
         }
         self.open_since = None;
         self.cleared = true;
-        Verdict::Take
+        Readiness::Take
     }
 
     /// For how long the file must still be watched until it has been still for `settle`.
@@ -158,9 +158,9 @@ mod tests {
     }
 
     /// One file and the clocks, in milliseconds from a start.
-    struct Story {
+    struct FileHistory {
         start: Instant,
-        sight: Option<Sight>,
+        sight: Option<Observation>,
         round: u64,
     }
 
@@ -197,12 +197,12 @@ mod tests {
         }
     }
 
-    impl Story {
-        fn new() -> Story {
-            Story { start: Instant::now(), sight: None, round: 0 }
+    impl FileHistory {
+        fn new() -> FileHistory {
+            FileHistory { start: Instant::now(), sight: None, round: 0 }
         }
 
-        fn look(&mut self, look: Look) -> Verdict {
+        fn look(&mut self, look: Look) -> Readiness {
             let facts = Facts {
                 kind: Kind::File,
                 file: FileId { device: (8, 1), inode: look.inode, born: (0, 0) },
@@ -216,57 +216,61 @@ mod tests {
                 trust_wall: look.trust_wall,
             };
             self.round += 1;
-            let mut sight = Sight::new(self.sight.as_ref(), facts, look.came, moment, self.round);
+            let mut sight =
+                Observation::new(self.sight.as_ref(), facts, look.came, moment, self.round);
             let verdict = sight.judge(moment, SETTLE, || look.written);
             self.sight = Some(sight);
             verdict
         }
     }
 
-    fn changing(wait_ms: u64) -> Verdict {
-        Verdict::Wait(Why::StillChanging, ms(wait_ms))
+    fn changing(wait_ms: u64) -> Readiness {
+        Readiness::Wait(NotReady::StillChanging, ms(wait_ms))
     }
 
     #[test]
     fn a_file_written_in_place_is_taken_when_it_has_been_still() {
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         assert_eq!(story.look(FRESH), changing(1000));
         assert_eq!(story.look(FRESH.at(400)), changing(600));
         let grown = Look { bytes: 20, mtime: FRESH.mtime + 500, ..FRESH };
         assert_eq!(story.look(grown.at(600)), changing(900));
         assert_eq!(story.look(grown.at(1499)), changing(1));
-        assert_eq!(story.look(grown.at(1500)), Verdict::Take);
+        assert_eq!(story.look(grown.at(1500)), Readiness::Take);
     }
 
     #[test]
     fn an_old_file_is_taken_at_first_sight() {
         let old = Look { mtime: FRESH.mtime - 1000, ..FRESH };
-        assert_eq!(Story::new().look(old), Verdict::Take);
-        assert_eq!(Story::new().look(Look { mtime: old.mtime + 1, ..old }), changing(1));
+        assert_eq!(FileHistory::new().look(old), Readiness::Take);
+        assert_eq!(FileHistory::new().look(Look { mtime: old.mtime + 1, ..old }), changing(1));
     }
 
     #[test]
     fn a_writer_that_pauses_is_waited_for_and_asked_for_only_when_it_decides() {
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         let paused = Look { written: Some(true), ..FRESH };
         assert_eq!(story.look(paused), changing(1000));
-        let open = Verdict::Wait(Why::OpenForWriting, SETTLE);
+        let open = Readiness::Wait(NotReady::OpenForWriting, SETTLE);
         assert_eq!(story.look(paused.at(1000)), open);
         assert_eq!(story.look(paused.at(2000)), open);
-        assert_eq!(story.look(FRESH.at(2001)), Verdict::Take);
+        assert_eq!(story.look(FRESH.at(2001)), Readiness::Take);
         // where the kernel cannot tell, stillness decides
-        assert_eq!(Story::new().look(Look { written: None, ..FRESH }), changing(1000));
-        assert_eq!(Story::new().look(Look { written: None, mtime: 0, ..FRESH }), Verdict::Take);
+        assert_eq!(FileHistory::new().look(Look { written: None, ..FRESH }), changing(1000));
+        assert_eq!(
+            FileHistory::new().look(Look { written: None, mtime: 0, ..FRESH }),
+            Readiness::Take
+        );
     }
 
     #[test]
     fn what_was_renamed_or_linked_in_is_taken_at_once() {
-        assert_eq!(Story::new().look(Look { came: true, ..FRESH }), Verdict::Take);
-        assert_eq!(Story::new().look(Look { links: 2, ..FRESH }), Verdict::Take);
+        assert_eq!(FileHistory::new().look(Look { came: true, ..FRESH }), Readiness::Take);
+        assert_eq!(FileHistory::new().look(Look { links: 2, ..FRESH }), Readiness::Take);
         // seen before the hint arrived
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         assert_eq!(story.look(FRESH), changing(1000));
-        assert_eq!(story.look(Look { came: true, ..FRESH.at(1) }), Verdict::Take);
+        assert_eq!(story.look(Look { came: true, ..FRESH.at(1) }), Readiness::Take);
     }
 
     /// Has failed for a file that came whole and was not asked about, and for one that was asked
@@ -274,68 +278,71 @@ mod tests {
     #[test]
     fn case_109_what_came_whole_is_not_taken_while_somebody_has_it_open_for_writing() {
         for how in [Look { came: true, ..FRESH }, Look { links: 2, ..FRESH }] {
-            let mut story = Story::new();
+            let mut story = FileHistory::new();
             let open = Look { written: Some(true), ..how };
-            assert_eq!(story.look(open), Verdict::Wait(Why::OpenForWriting, SETTLE));
+            assert_eq!(story.look(open), Readiness::Wait(NotReady::OpenForWriting, SETTLE));
             // the hint is heard once, and remembered
             let later = Look { came: false, ..open };
-            assert_eq!(story.look(later.at(1000)), Verdict::Wait(Why::OpenForWriting, SETTLE));
+            assert_eq!(
+                story.look(later.at(1000)),
+                Readiness::Wait(NotReady::OpenForWriting, SETTLE)
+            );
             assert_eq!(
                 story.look(later.at(20_000)),
-                Verdict::Wait(Why::OpenForWriting, ms(5000)),
+                Readiness::Wait(NotReady::OpenForWriting, ms(5000)),
                 "the longer it is open, the less often it is asked about"
             );
             assert_eq!(
                 story.look(later.at(3_600_000)),
-                Verdict::Wait(Why::OpenForWriting, LONGEST_ASK_WAIT)
+                Readiness::Wait(NotReady::OpenForWriting, LONGEST_ASK_WAIT)
             );
             let sight = story.sight.as_ref().unwrap();
             assert_eq!(sight.open_since, Some(story.start));
             let closed = Look { written: Some(false), ..later };
-            assert_eq!(story.look(closed.at(3_600_001)), Verdict::Take, "it came whole");
+            assert_eq!(story.look(closed.at(3_600_001)), Readiness::Take, "it came whole");
             assert_eq!(story.sight.unwrap().open_since, None);
         }
     }
 
     #[test]
     fn another_file_under_the_same_name_begins_anew() {
-        let mut story = Story::new();
-        assert_eq!(story.look(Look { came: true, ..FRESH }), Verdict::Take);
+        let mut story = FileHistory::new();
+        assert_eq!(story.look(Look { came: true, ..FRESH }), Readiness::Take);
         let other = Look { inode: 2, mtime: FRESH.mtime + 5000, ..FRESH.at(5000) };
         assert_eq!(story.look(other), changing(1000));
     }
 
     #[test]
     fn a_date_in_the_future_or_a_set_clock_leave_our_own_watching() {
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         let future = Look { mtime: FRESH.mtime + 86_400_000, ..FRESH };
         assert_eq!(story.look(future), changing(1000));
-        assert_eq!(story.look(future.at(1000)), Verdict::Take);
+        assert_eq!(story.look(future.at(1000)), Readiness::Take);
 
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         let doubted = Look { mtime: 0, trust_wall: false, ..FRESH };
         assert_eq!(story.look(doubted), changing(1000));
-        assert_eq!(story.look(doubted.at(1000)), Verdict::Take);
+        assert_eq!(story.look(doubted.at(1000)), Readiness::Take);
     }
 
     #[test]
     fn a_date_that_does_not_move_with_the_size_is_not_believed() {
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         let old = Look { mtime: FRESH.mtime - 500, ..FRESH };
         assert_eq!(story.look(old), changing(500));
         // the writer dates its file back after each block
         let grown = Look { bytes: 11, mtime: old.mtime - 60_000, ..old };
         assert_eq!(story.look(grown.at(400)), changing(1000));
         assert_eq!(story.look(grown.at(1399)), changing(1));
-        assert_eq!(story.look(grown.at(1400)), Verdict::Take);
+        assert_eq!(story.look(grown.at(1400)), Readiness::Take);
     }
 
     #[test]
     fn a_ready_file_stays_ready_without_being_asked_again_until_it_changes() {
-        let mut story = Story::new();
+        let mut story = FileHistory::new();
         let old = Look { mtime: 0, ..FRESH };
-        assert_eq!(story.look(old), Verdict::Take);
-        assert_eq!(story.look(Look { written: Some(true), ..old.at(1) }), Verdict::Take);
+        assert_eq!(story.look(old), Readiness::Take);
+        assert_eq!(story.look(Look { written: Some(true), ..old.at(1) }), Readiness::Take);
         let written = Look { bytes: 11, mtime: FRESH.mtime, written: Some(true), ..FRESH.at(2) };
         assert_eq!(story.look(written), changing(998));
     }

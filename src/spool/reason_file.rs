@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::moves::{ShelveError, io_at};
+use super::moves::{MoveError, io_at};
 use super::{Spool, folder, remove};
 
 /// How many reasons can be in the making at once.
@@ -19,7 +19,7 @@ pub(super) const COPY_NAME: &str = ".windowflow-copy.tmp";
 
 /// A reason in the making: written, but neither durable nor in its place.
 #[derive(Debug)]
-pub struct Draft {
+pub struct ReasonDraft {
     name: OsString,
     file: File,
 }
@@ -28,8 +28,8 @@ pub struct Draft {
 /// and tells it from the others of its group: there is one writer.
 ///
 /// # Errors
-/// [`ShelveError::Io`] when the disk refuses.
-pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<Draft, ShelveError> {
+/// [`MoveError::Io`] when the disk refuses.
+pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<ReasonDraft, MoveError> {
     let name = draft_name(number);
     let write = || {
         let held = folder::open(spool.failed())?;
@@ -47,16 +47,16 @@ pub fn draft_reason(spool: &Spool, number: usize, json: &[u8]) -> Result<Draft, 
     };
     let written = write();
     let file = written.map_err(|error| io_at(&spool.failed().join(&name), error))?;
-    Ok(Draft { name, file })
+    Ok(ReasonDraft { name, file })
 }
 
-impl Draft {
+impl ReasonDraft {
     /// Makes it durable. With several, draft all of them, then sync all of them, then move the
     /// first: that is cheaper.
     ///
     /// # Errors
-    /// [`ShelveError::Io`] when the disk refuses.
-    pub fn sync(self, spool: &Spool) -> Result<Reason, ShelveError> {
+    /// [`MoveError::Io`] when the disk refuses.
+    pub fn sync(self, spool: &Spool) -> Result<Reason, MoveError> {
         match self.file.sync_data() {
             Ok(()) => Ok(Reason { draft: self.name }),
             Err(error) => {

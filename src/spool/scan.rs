@@ -17,7 +17,7 @@ use super::folder::{self, Kind};
 use super::name::shown_path;
 use crate::model::event::MAX_NAME_BYTES;
 
-pub use super::readiness::Why;
+pub use super::readiness::NotReady;
 pub use super::scanner::Scanner;
 
 /// In which order ready files are taken.
@@ -50,7 +50,7 @@ pub struct Scan {
     /// Symbolic links, in order: they are never followed, and belong in failed.
     pub links: Vec<Entry>,
     /// Files that are not ready, in order.
-    pub waiting: Vec<(Entry, Why)>,
+    pub waiting: Vec<(Entry, NotReady)>,
     /// The file that has waited longest for a writer that has it open, and since when.
     pub longest_open: Option<(Entry, Instant)>,
     /// What is neither read nor moved, in order: to be reported.

@@ -11,7 +11,7 @@ const MAX_NAMES: usize = 100_000;
 
 /// What was asked for, by folder of the source.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ScanRequest {
     /// All of it.
     pub(super) whole: bool,
     pub(super) folders: HashMap<Option<String>, Names>,
@@ -33,7 +33,7 @@ impl Names {
     }
 }
 
-impl Asked {
+impl ScanRequest {
     /// Asks for a path in the inbox. What cannot be attributed asks for everything.
     pub(super) fn path(&mut self, inbox: &Path, path: &Path, came: bool) {
         let Ok(below) = path.strip_prefix(inbox) else { return };

@@ -18,8 +18,8 @@ use super::folder_state::{Known, Look, Seen};
 use super::inbox::Inbox;
 use super::name::Ignored;
 use super::readiness::Moment;
-use super::scan::{Depth, Odd, Oddity, Order, Scan, ScanError, Why, list, source_name};
-use super::scan_request::{Asked, Names};
+use super::scan::{Depth, NotReady, Odd, Oddity, Order, Scan, ScanError, list, source_name};
+use super::scan_request::{Names, ScanRequest};
 use super::{Entry, Spool, safe_open};
 
 /// The shortest time after which another scan is asked for.
@@ -52,7 +52,7 @@ pub struct Scanner {
     ignored_names: Arc<Ignored>,
     // paths that were hinted at, and whether a file was renamed to it
     pub(super) hinted: HashMap<PathBuf, bool>,
-    asked: Asked,
+    asked: ScanRequest,
     pub(super) seen: HashMap<Option<String>, Seen>,
     // those of which there is anything to tell
     busy: BTreeSet<Option<String>>,
@@ -78,7 +78,7 @@ impl Scanner {
             order,
             ignored_names: Arc::default(),
             hinted: HashMap::new(),
-            asked: Asked::default(),
+            asked: ScanRequest::default(),
             seen: HashMap::new(),
             busy: BTreeSet::new(),
             passed_over: HashSet::new(),
@@ -164,7 +164,7 @@ impl Scanner {
         if let Some(known) = folder.and_then(|folder| folder.files.get_mut(&entry.name)) {
             let until = now + self.settle.saturating_mul(settle_times);
             known.sight.hold(now, until);
-            known.waits = Some((Why::StillChanging, until));
+            known.waits = Some((NotReady::StillChanging, until));
         }
     }
 
@@ -294,7 +294,7 @@ impl Scanner {
     }
 
     /// Adds what was seen before and is to be looked at again by now.
-    fn ask_due(&mut self, asked: &mut Asked, now: Instant) {
+    fn ask_due(&mut self, asked: &mut ScanRequest, now: Instant) {
         self.listed_again.retain(|(at, folder)| {
             if *at <= now {
                 asked.folder(Some(folder.clone()));
@@ -471,7 +471,7 @@ impl Scanner {
                     Some((why, at)) => {
                         scan.waiting.push((entry(name), why));
                         let since = known.sight.open_since;
-                        if let Some(since) = since.filter(|_| why == Why::OpenForWriting)
+                        if let Some(since) = since.filter(|_| why == NotReady::OpenForWriting)
                             && scan.longest_open.as_ref().is_none_or(|(_, least)| since < *least)
                         {
                             scan.longest_open = Some((entry(name), since));

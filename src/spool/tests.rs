@@ -120,7 +120,7 @@ fn folders_on_two_mounts_are_refused_by_name() {
     symlink(other.path(), dir.path().join("failed")).unwrap();
 
     let error = Spool::open(dir.path()).unwrap_err();
-    let Error::OtherMount { from, to } = &error else { panic!("{error}") };
+    let SpoolError::OtherMount { from, to } = &error else { panic!("{error}") };
     assert_eq!((from, to), (&dir.path().join("inbox"), &dir.path().join("failed")));
     assert!(error.to_string().contains("ReadWritePaths="), "{error}");
     assert!(names(&dir.path().join("inbox")).is_empty(), "no probe stays behind");
@@ -131,7 +131,7 @@ fn a_file_in_place_of_a_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("done"), "").unwrap();
     let error = Spool::open(dir.path()).unwrap_err();
-    let Error::Make { path, .. } = &error else { panic!("{error}") };
+    let SpoolError::Make { path, .. } = &error else { panic!("{error}") };
     assert_eq!(path, &dir.path().join("done"));
 }
 
@@ -143,7 +143,7 @@ fn a_folder_that_may_not_be_written_is_named() {
     let (_dir, spool) = new_spool();
     fs::set_permissions(spool.done(), fs::Permissions::from_mode(0o500)).unwrap();
     let error = Spool::open(spool.root()).unwrap_err();
-    let Error::Probe { path, .. } = &error else { panic!("{error}") };
+    let SpoolError::Probe { path, .. } = &error else { panic!("{error}") };
     assert_eq!(path, spool.done());
     assert!(names(spool.inbox()).is_empty(), "no probe stays behind");
 }

@@ -10,7 +10,7 @@ pub const LISTED: usize = 100;
 /// What can be wrong. The names are public and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is told by its name and its advice")]
-pub enum Code {
+pub enum FindingCode {
     StoreUnreadable,
     StoreDamaged,
     SchemaDiffers,
@@ -49,124 +49,127 @@ pub enum Code {
     MoveDiffers,
 }
 
-impl Code {
+impl FindingCode {
     /// Each of them.
-    pub const ALL: [Code; 36] = [
-        Code::StoreUnreadable,
-        Code::StoreDamaged,
-        Code::SchemaDiffers,
-        Code::EntryDamaged,
-        Code::EntryOrder,
-        Code::EntryMissing,
-        Code::EntryInNoRun,
-        Code::EntryWithoutReceipt,
-        Code::EntryCount,
-        Code::EntryDiffers,
-        Code::RunDamaged,
-        Code::RunDiffers,
-        Code::FilterDiffers,
-        Code::IdTwice,
-        Code::ReceiptMissing,
-        Code::ReceiptName,
-        Code::ReceiptDiffers,
-        Code::LostCommit,
-        Code::FileChanged,
-        Code::FileGrown,
-        Code::FileWithoutReceipt,
-        Code::FailedButIn,
-        Code::FailedWithoutReason,
-        Code::RefusalMissing,
-        Code::CountsDiffer,
-        Code::WatermarkDiffers,
-        Code::WindowDiffers,
-        Code::RevisionDiffers,
-        Code::LateDiffers,
-        Code::HeldDiffers,
-        Code::SettledDiffers,
-        Code::AccountDiffers,
-        Code::SourceDiffers,
-        Code::PresenceDiffers,
-        Code::VersionDiffers,
-        Code::MoveDiffers,
+    pub const ALL: [FindingCode; 36] = [
+        FindingCode::StoreUnreadable,
+        FindingCode::StoreDamaged,
+        FindingCode::SchemaDiffers,
+        FindingCode::EntryDamaged,
+        FindingCode::EntryOrder,
+        FindingCode::EntryMissing,
+        FindingCode::EntryInNoRun,
+        FindingCode::EntryWithoutReceipt,
+        FindingCode::EntryCount,
+        FindingCode::EntryDiffers,
+        FindingCode::RunDamaged,
+        FindingCode::RunDiffers,
+        FindingCode::FilterDiffers,
+        FindingCode::IdTwice,
+        FindingCode::ReceiptMissing,
+        FindingCode::ReceiptName,
+        FindingCode::ReceiptDiffers,
+        FindingCode::LostCommit,
+        FindingCode::FileChanged,
+        FindingCode::FileGrown,
+        FindingCode::FileWithoutReceipt,
+        FindingCode::FailedButIn,
+        FindingCode::FailedWithoutReason,
+        FindingCode::RefusalMissing,
+        FindingCode::CountsDiffer,
+        FindingCode::WatermarkDiffers,
+        FindingCode::WindowDiffers,
+        FindingCode::RevisionDiffers,
+        FindingCode::LateDiffers,
+        FindingCode::HeldDiffers,
+        FindingCode::SettledDiffers,
+        FindingCode::AccountDiffers,
+        FindingCode::SourceDiffers,
+        FindingCode::PresenceDiffers,
+        FindingCode::VersionDiffers,
+        FindingCode::MoveDiffers,
     ];
 
     /// The public name.
     pub fn name(self) -> &'static str {
         match self {
-            Code::StoreUnreadable => "store_unreadable",
-            Code::StoreDamaged => "store_damaged",
-            Code::SchemaDiffers => "schema_differs",
-            Code::EntryDamaged => "entry_damaged",
-            Code::EntryOrder => "entry_order",
-            Code::EntryMissing => "entry_missing",
-            Code::EntryInNoRun => "entry_in_no_run",
-            Code::EntryWithoutReceipt => "entry_without_receipt",
-            Code::EntryCount => "entry_count",
-            Code::EntryDiffers => "entry_differs",
-            Code::RunDamaged => "run_damaged",
-            Code::RunDiffers => "run_differs",
-            Code::FilterDiffers => "filter_differs",
-            Code::IdTwice => "id_twice",
-            Code::ReceiptMissing => "receipt_missing",
-            Code::ReceiptName => "receipt_name",
-            Code::ReceiptDiffers => "receipt_differs",
-            Code::LostCommit => "lost_commit",
-            Code::FileChanged => "file_changed",
-            Code::FileGrown => "file_grown",
-            Code::FileWithoutReceipt => "file_without_receipt",
-            Code::FailedButIn => "failed_but_in",
-            Code::FailedWithoutReason => "failed_without_reason",
-            Code::RefusalMissing => "refusal_missing",
-            Code::CountsDiffer => "counts_differ",
-            Code::WatermarkDiffers => "watermark_differs",
-            Code::WindowDiffers => "window_differs",
-            Code::RevisionDiffers => "revision_differs",
-            Code::LateDiffers => "late_differs",
-            Code::HeldDiffers => "held_differs",
-            Code::SettledDiffers => "settled_differs",
-            Code::AccountDiffers => "account_differs",
-            Code::SourceDiffers => "source_differs",
-            Code::PresenceDiffers => "presence_differs",
-            Code::VersionDiffers => "version_differs",
-            Code::MoveDiffers => "move_differs",
+            FindingCode::StoreUnreadable => "store_unreadable",
+            FindingCode::StoreDamaged => "store_damaged",
+            FindingCode::SchemaDiffers => "schema_differs",
+            FindingCode::EntryDamaged => "entry_damaged",
+            FindingCode::EntryOrder => "entry_order",
+            FindingCode::EntryMissing => "entry_missing",
+            FindingCode::EntryInNoRun => "entry_in_no_run",
+            FindingCode::EntryWithoutReceipt => "entry_without_receipt",
+            FindingCode::EntryCount => "entry_count",
+            FindingCode::EntryDiffers => "entry_differs",
+            FindingCode::RunDamaged => "run_damaged",
+            FindingCode::RunDiffers => "run_differs",
+            FindingCode::FilterDiffers => "filter_differs",
+            FindingCode::IdTwice => "id_twice",
+            FindingCode::ReceiptMissing => "receipt_missing",
+            FindingCode::ReceiptName => "receipt_name",
+            FindingCode::ReceiptDiffers => "receipt_differs",
+            FindingCode::LostCommit => "lost_commit",
+            FindingCode::FileChanged => "file_changed",
+            FindingCode::FileGrown => "file_grown",
+            FindingCode::FileWithoutReceipt => "file_without_receipt",
+            FindingCode::FailedButIn => "failed_but_in",
+            FindingCode::FailedWithoutReason => "failed_without_reason",
+            FindingCode::RefusalMissing => "refusal_missing",
+            FindingCode::CountsDiffer => "counts_differ",
+            FindingCode::WatermarkDiffers => "watermark_differs",
+            FindingCode::WindowDiffers => "window_differs",
+            FindingCode::RevisionDiffers => "revision_differs",
+            FindingCode::LateDiffers => "late_differs",
+            FindingCode::HeldDiffers => "held_differs",
+            FindingCode::SettledDiffers => "settled_differs",
+            FindingCode::AccountDiffers => "account_differs",
+            FindingCode::SourceDiffers => "source_differs",
+            FindingCode::PresenceDiffers => "presence_differs",
+            FindingCode::VersionDiffers => "version_differs",
+            FindingCode::MoveDiffers => "move_differs",
         }
     }
 
     /// What an operator can do.
     pub fn advice(self) -> &'static str {
         match self {
-            Code::FilterDiffers | Code::RunDiffers | Code::RunDamaged | Code::EntryInNoRun => {
+            FindingCode::FilterDiffers
+            | FindingCode::RunDiffers
+            | FindingCode::RunDamaged
+            | FindingCode::EntryInNoRun => {
                 "it is made of what came with the ids: stop the daemon, then `windowflow verify \
                  --repair`, which makes it anew where that is sound"
             }
-            Code::LostCommit => {
+            FindingCode::LostCommit => {
                 "stop the daemon, then `windowflow verify --repair`, which takes the file in again \
                  where that is provably right"
             }
-            Code::FileWithoutReceipt => {
+            FindingCode::FileWithoutReceipt => {
                 "find out who put it there; a file that was never taken in belongs into inbox/"
             }
-            Code::FileChanged => {
+            FindingCode::FileChanged => {
                 "put the original file back under this name; if there is none, the numbers of its \
                  batch stand on the store alone"
             }
-            Code::FileGrown => {
+            FindingCode::FileGrown => {
                 "nothing is wrong with the numbers; what was added within ten minutes of the move was \
                  taken in again as NAME.changed; of what came later, copy the file into inbox/ under \
                  another name: its old events are repeats"
             }
-            Code::ReceiptName => "give the file the name that its receipt has",
-            Code::FailedButIn => {
+            FindingCode::ReceiptName => "give the file the name that its receipt has",
+            FindingCode::FailedButIn => {
                 "its events count already: move it to done/, and report this as a bug"
             }
-            Code::FailedWithoutReason => {
+            FindingCode::FailedWithoutReason => {
                 "put it back with `windowflow retry`: it is judged again, and its reason written"
             }
-            Code::RefusalMissing => {
+            FindingCode::RefusalMissing => {
                 "the store lost what it knew of this, and perhaps more: what else is found tells; \
                  where the file came with a store that was made anew, nothing is wrong"
             }
-            Code::IdTwice => {
+            FindingCode::IdTwice => {
                 "an event may count twice: restore a backup, or make the store anew from done/, \
                  and report this as a bug if the disk is sound"
             }
@@ -181,7 +184,7 @@ impl Code {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The name of its [`Code`].
+    /// The name of its [`FindingCode`].
     pub code: &'static str,
     /// What it is about: a key and window, an id, a file, a batch; safe on a terminal.
     pub what: String,
@@ -198,7 +201,7 @@ pub struct Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkup {
     findings: Vec<Finding>,
-    by_code: BTreeMap<Code, u64>,
+    by_code: BTreeMap<FindingCode, u64>,
     notes: Vec<Finding>,
     notes_in_all: u64,
     checked: Vec<(&'static str, u64)>,
@@ -209,7 +212,7 @@ impl Checkup {
     /// Something is wrong.
     pub fn found(
         &mut self,
-        code: Code,
+        code: FindingCode,
         what: impl Into<String>,
         expected: impl Into<String>,
         found: impl Into<String>,
@@ -229,7 +232,7 @@ impl Checkup {
     /// Something is not as it was, and nothing is wrong.
     pub fn note(
         &mut self,
-        code: Code,
+        code: FindingCode,
         what: impl Into<String>,
         expected: impl Into<String>,
         found: impl Into<String>,
@@ -265,7 +268,7 @@ impl Checkup {
     }
 
     /// How much is wrong, by its code.
-    pub fn by_code(&self) -> impl Iterator<Item = (Code, u64)> {
+    pub fn by_code(&self) -> impl Iterator<Item = (FindingCode, u64)> {
         self.by_code.iter().map(|(code, count)| (*code, *count))
     }
 
@@ -301,18 +304,20 @@ mod tests {
 
     #[test]
     fn each_code_has_one_name_and_an_advice() {
-        let mut names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        let mut names: Vec<_> = FindingCode::ALL.iter().map(|code| code.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Code::ALL.len());
+        assert_eq!(names.len(), FindingCode::ALL.len());
         let is_snake = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-        assert!(names.iter().all(is_snake) && Code::ALL.iter().all(|c| !c.advice().is_empty()));
+        assert!(
+            names.iter().all(is_snake) && FindingCode::ALL.iter().all(|c| !c.advice().is_empty())
+        );
     }
 
     #[test]
     fn what_is_not_listed_is_counted() {
         let mut checkup = Checkup::default();
-        (0..250).for_each(|n| checkup.found(Code::IdTwice, n.to_string(), "once", "twice"));
+        (0..250).for_each(|n| checkup.found(FindingCode::IdTwice, n.to_string(), "once", "twice"));
         assert_eq!((checkup.findings().len(), checkup.total()), (LISTED, 250));
         checkup.checked("ids", 2);
         checkup.checked("ids", 3);

@@ -8,13 +8,13 @@ use crate::engine::{Changes, Fact, Known, Progress, Seen};
 use crate::model::event::{Chunk, Event, HashKey};
 use crate::model::refusal::Other;
 use crate::store::{
-    Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Pruned, Receipt, Refused,
-    Retention, Scout, Settlement, Silent, Store,
+    Batch, Begun, Committed, Delivery, Error, EventRef, Kept, Pace, Prefetch, Pruned, Receipt,
+    Refused, Retention, Settlement, Silent, Store,
 };
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum FailedCall {
     /// [`Error::Busy`], and nothing was done.
     Busy,
     /// [`Error::Full`], and nothing was done.
@@ -24,31 +24,31 @@ pub enum Failure {
     /// [`Error::Corrupt`], and nothing was done.
     Corrupt,
     /// The answer of a commit or a sync is lost before it was done, and with it what was not synced,
-    /// as far as the store [can lose it](FailingStore::losing); for other calls as [`Failure::Io`].
+    /// as far as the store [can lose it](FailingStore::losing); for other calls as [`FailedCall::Io`].
     LostBefore,
     /// The answer of a commit or a sync is lost after it was done; for other calls as
-    /// [`Failure::Io`].
+    /// [`FailedCall::Io`].
     LostAfter,
 }
 
-impl Failure {
+impl FailedCall {
     /// Every one.
-    pub const ALL: [Failure; 6] = [
-        Failure::Busy,
-        Failure::Full,
-        Failure::Io,
-        Failure::Corrupt,
-        Failure::LostBefore,
-        Failure::LostAfter,
+    pub const ALL: [FailedCall; 6] = [
+        FailedCall::Busy,
+        FailedCall::Full,
+        FailedCall::Io,
+        FailedCall::Corrupt,
+        FailedCall::LostBefore,
+        FailedCall::LostAfter,
     ];
 
     fn error(self) -> Error {
         let text = "failed on purpose".to_owned();
         match self {
-            Failure::Busy => Error::Busy(text),
-            Failure::Full => Error::Full(text),
-            Failure::Io | Failure::LostBefore | Failure::LostAfter => Error::Io(text),
-            Failure::Corrupt => Error::Corrupt(text),
+            FailedCall::Busy => Error::Busy(text),
+            FailedCall::Full => Error::Full(text),
+            FailedCall::Io | FailedCall::LostBefore | FailedCall::LostAfter => Error::Io(text),
+            FailedCall::Corrupt => Error::Corrupt(text),
         }
     }
 }
@@ -71,7 +71,7 @@ struct Plan {
     unsynced: Cell<bool>,
     fail_at: usize,
     failing_calls: usize,
-    failure: Failure,
+    failure: FailedCall,
 }
 
 impl Plan {
@@ -97,7 +97,7 @@ impl Plan {
 impl<S: Store> FailingStore<S> {
     /// The call with that number fails, counted from 0 over `begin`, `record_refusal`, `prune`,
     /// `sync` when there is something to do, and all that batches are asked. A number that is never reached lets all pass.
-    pub fn new(inner: S, fail_at: usize, failure: Failure) -> FailingStore<S> {
+    pub fn new(inner: S, fail_at: usize, failure: FailedCall) -> FailingStore<S> {
         let (calls, unsynced) = (Cell::new(0), Cell::new(false));
         let plan = Plan { calls, unsynced, fail_at, failing_calls: 1, failure };
         FailingStore { inner, plan, lose: |_| {}, refusals: Vec::new(), known: Vec::new() }
@@ -145,7 +145,7 @@ impl<S: Store> Store for FailingStore<S> {
         self.inner.settings()
     }
 
-    fn scout(&self) -> Option<Box<dyn Scout>> {
+    fn scout(&self) -> Option<Box<dyn Prefetch>> {
         self.inner.scout()
     }
 
@@ -203,11 +203,11 @@ impl<S: Store> Store for FailingStore<S> {
                 self.plan.unsynced.set(false);
                 self.inner.sync()
             }
-            (true, Failure::LostBefore) => {
+            (true, FailedCall::LostBefore) => {
                 (self.lose)(&mut self.inner);
                 Err(lost())
             }
-            (true, Failure::LostAfter) => {
+            (true, FailedCall::LostAfter) => {
                 self.known = std::mem::take(&mut self.refusals);
                 self.inner.sync().and(Err(lost()))
             }
@@ -297,8 +297,8 @@ impl Batch for FailingBatch<'_> {
         };
         match (plan.is_due(), plan.failure) {
             (false, _) => commit(),
-            (true, Failure::LostBefore) => Err(lost()),
-            (true, Failure::LostAfter) => commit().and(Err(lost())),
+            (true, FailedCall::LostBefore) => Err(lost()),
+            (true, FailedCall::LostAfter) => commit().and(Err(lost())),
             (true, other) => Err(other.error()),
         }
     }

@@ -64,7 +64,7 @@ pub trait Store {
 
     /// What can look at chunks ahead of the writer, on another thread; none where that is of no use.
     /// It holds for as long as the store does.
-    fn scout(&self) -> Option<Box<dyn Scout>> {
+    fn scout(&self) -> Option<Box<dyn Prefetch>> {
         None
     }
 
@@ -149,7 +149,7 @@ pub struct Silent {
 
 /// Finds out about the ids of chunks what can be found out ahead of who writes, and leaves it in
 /// them as a hint: whoever writes has less to do then. Nothing depends on it.
-pub trait Scout: Send {
+pub trait Prefetch: Send {
     /// How many ids it is best shown at once, in whole chunks, where so many wait: from 1 on.
     fn ids_at_once(&self) -> usize;
 

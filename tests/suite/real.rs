@@ -111,8 +111,8 @@ impl Real {
     fn advance(&mut self, to_ms: i64) -> Option<u64> {
         match admin_batch::advance(self.store(), to_ms, ASKED) {
             Ok(done) => Some(done.windows_closed),
-            Err(admin_batch::Error::Behind { .. }) => None,
-            Err(admin_batch::Error::Store(error)) => panic!("{error}"),
+            Err(admin_batch::AdminBatchError::Behind { .. }) => None,
+            Err(admin_batch::AdminBatchError::Store(error)) => panic!("{error}"),
         }
     }
 
@@ -208,7 +208,7 @@ impl Real {
                     windows_closed: done.windows_closed,
                 })
             }
-            Err(admin_batch::Error::Store(store::Error::Overflow(_))) => Acted::Overflow,
+            Err(admin_batch::AdminBatchError::Store(store::Error::Overflow(_))) => Acted::Overflow,
             Err(error) => panic!("{error:?}"),
         }
     }

@@ -5,23 +5,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Round;
-use crate::daemon::faults::Part;
+use super::WorkerLoop;
+use crate::daemon::faults::FaultPart;
 use crate::daemon::quarantine::Turn;
 use crate::daemon::state::Phase;
-use crate::daemon::worker_context::Drain;
+use crate::daemon::worker_context::WorkerContext;
 use crate::pipeline::ingest::Step;
-use crate::pipeline::worker::{Pace, Reach, Trouble, Verdict};
+use crate::pipeline::worker::{Failure, FileOutcome, Pace, Scope};
 use crate::query::report;
 use crate::spool::Entry;
 use crate::spool::blame;
-use crate::spool::moves::{self, ShelveError};
+use crate::spool::moves::{self, MoveError};
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
 
 /// Shows which file is taken, and how long it may be.
 struct Hand<'a> {
-    drain: &'a Drain,
+    drain: &'a WorkerContext,
 }
 
 impl Pace for Hand<'_> {
@@ -48,9 +48,9 @@ impl Pace for Hand<'_> {
     }
 }
 
-impl Round {
+impl WorkerLoop {
     /// Takes what is ready, in order; how many files left the inbox.
-    pub(super) fn take_all(&mut self, scan: &Scan) -> Result<usize, Trouble> {
+    pub(super) fn take_all(&mut self, scan: &Scan) -> Result<usize, Failure> {
         let now = Instant::now();
         let mut took = 0;
         self.forget_gone(scan);
@@ -80,7 +80,7 @@ impl Round {
         state.rests = rests;
         drop(state);
         if resting == 0 {
-            self.drain.shared.pass(Part::Files);
+            self.drain.shared.pass(FaultPart::Files);
         }
         self.drain.changed();
         Ok(took)
@@ -98,7 +98,7 @@ impl Round {
     }
 
     /// Moves links to failed/; how many left the inbox.
-    fn refuse_links(&mut self, mut links: Vec<&Entry>) -> Result<usize, Trouble> {
+    fn refuse_links(&mut self, mut links: Vec<&Entry>) -> Result<usize, Failure> {
         let mut took = 0;
         while !links.is_empty() && !self.drain.shared.stopping() {
             let verdicts = self.worker.refuse_links(&links, &mut Hand { drain: &self.drain });
@@ -123,7 +123,7 @@ impl Round {
 
     /// Takes files in their order, until it is time to look afresh at what is ready; how many left
     /// the inbox. One that a process died of is taken alone, so that the next death is of no other.
-    fn take_in_order(&mut self, ready: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
+    fn take_in_order(&mut self, ready: &[(&Entry, Turn)]) -> Result<usize, Failure> {
         let mut took = 0;
         for run in ready.chunk_by(|one, next| (one.1, next.1) == (Turn::Now, Turn::Now)) {
             let mut run: Vec<&Entry> = run.iter().map(|(entry, _)| *entry).collect();
@@ -148,7 +148,7 @@ impl Round {
     }
 
     /// Takes files that are likely to be deadly, or puts them away; how many left the inbox.
-    fn take_last(&mut self, last: &[(&Entry, Turn)]) -> Result<usize, Trouble> {
+    fn take_last(&mut self, last: &[(&Entry, Turn)]) -> Result<usize, Failure> {
         let mut took = 0;
         self.calming = false;
         for (entry, turn) in last {
@@ -171,7 +171,7 @@ impl Round {
     /// Takes these files until there is another configuration for the rest, a folder of one of them
     /// begins to rest, or it is time to look afresh; how many of them were taken, and how many left
     /// the inbox.
-    fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Trouble> {
+    fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Failure> {
         let shared = Arc::clone(&self.drain.shared);
         let waiting = move || {
             shared.beat();
@@ -196,7 +196,7 @@ impl Round {
 
     /// What became of files; how many left the inbox. A trouble with one of them is told once all
     /// of them are: what became of those behind it is known, too.
-    fn judge(&mut self, verdicts: Vec<(Entry, Verdict)>) -> Result<usize, Trouble> {
+    fn judge(&mut self, verdicts: Vec<(Entry, FileOutcome)>) -> Result<usize, Failure> {
         let (mut left, mut trouble) = (0, None);
         for (entry, verdict) in verdicts {
             match self.judged(&entry, verdict) {
@@ -208,32 +208,32 @@ impl Round {
     }
 
     /// What became of one file; 1 when it left the inbox.
-    fn judged(&mut self, entry: &Entry, verdict: Verdict) -> Result<usize, Trouble> {
+    fn judged(&mut self, entry: &Entry, verdict: FileOutcome) -> Result<usize, Failure> {
         self.drain.shared.beat();
-        if !matches!(verdict, Verdict::Trouble(_) | Verdict::Stopped) {
+        if !matches!(verdict, FileOutcome::Trouble(_) | FileOutcome::Stopped) {
             self.drain.suspects.clear(entry);
         }
-        if !matches!(verdict, Verdict::Trouble(_)) {
+        if !matches!(verdict, FileOutcome::Trouble(_)) {
             self.suspected = false;
-            let is_moved = matches!(verdict, Verdict::Done(..) | Verdict::Failed(..));
+            let is_moved = matches!(verdict, FileOutcome::Done(..) | FileOutcome::Failed(..));
             self.resting.pass(entry, is_moved);
             self.backoff.reset();
             self.drain.clear();
         }
         match verdict {
-            Verdict::Done(..) | Verdict::Failed(..) => {
+            FileOutcome::Done(..) | FileOutcome::Failed(..) => {
                 if let Some(since) = self.scanner.ready_since(entry) {
                     self.fairness.taken(since);
                 }
                 self.scanner.left(entry);
             }
             // it went away, or another has its name
-            Verdict::Gone | Verdict::Vanished(_) => self.scanner.look_at(entry),
+            FileOutcome::Gone | FileOutcome::Vanished(_) => self.scanner.look_at(entry),
             _ => {}
         }
         let mut state = self.drain.shared.state();
         match verdict {
-            Verdict::Done(done, moved) => {
+            FileOutcome::Done(done, moved) => {
                 self.late_writes.moved(&moved, done.batch, Instant::now());
                 state.done += 1;
                 state.ready = state.ready.saturating_sub(1);
@@ -248,7 +248,7 @@ impl Round {
                     shown(moved.path.as_os_str().as_encoded_bytes())
                 );
             }
-            Verdict::Failed(refused, to) => {
+            FileOutcome::Failed(refused, to) => {
                 state.failed += 1;
                 state.ready = state.ready.saturating_sub(1);
                 let (code, message) = (refused.refusal.code.name(), &refused.refusal.message);
@@ -258,7 +258,7 @@ impl Round {
                     shown(to.as_os_str().as_encoded_bytes())
                 );
             }
-            Verdict::NotYet => {
+            FileOutcome::NotYet => {
                 drop(state);
                 log::debug!("{entry} is not complete yet: back in line");
                 let settle_times = self.resting.change(entry);
@@ -266,12 +266,12 @@ impl Round {
                 self.must_look = true;
                 return Ok(0);
             }
-            Verdict::Gone => {
+            FileOutcome::Gone => {
                 // whether another has its name is to be seen now
                 self.must_look = true;
                 return Ok(0);
             }
-            Verdict::Vanished(done) => {
+            FileOutcome::Vanished(done) => {
                 state.done += 1;
                 log::warn!(
                     "batch {}: {entry}: {}; it is in, but its file went away or was replaced \
@@ -280,41 +280,41 @@ impl Round {
                     done.counts
                 );
             }
-            Verdict::Stopped => {
+            FileOutcome::Stopped => {
                 log::info!("{entry} is undone: it stays in the inbox, for the next start");
                 return Ok(0);
             }
-            Verdict::Trouble(trouble) if trouble.is_of_one() => {
+            FileOutcome::Trouble(trouble) if trouble.is_of_one() => {
                 drop(state);
                 self.rest(entry, trouble);
                 return Ok(0);
             }
-            Verdict::Trouble(trouble) => return Err(trouble),
+            FileOutcome::Trouble(trouble) => return Err(trouble),
         }
         Ok(1)
     }
 
     /// A fault that stands in the way of one file or folder only: the others go on at once.
-    fn rest(&mut self, entry: &Entry, trouble: Trouble) {
+    fn rest(&mut self, entry: &Entry, trouble: Failure) {
         self.resting.meet(entry, &trouble, &self.drain.config);
-        self.rested |= trouble.reach == Reach::Folder;
+        self.rested |= trouble.reach == Scope::Folder;
         log::debug!("{}; trying again later", trouble.text);
         let more = match self.resting.len() - 1 {
             0 => String::new(),
             more => format!(" (so are {more} other files)"),
         };
         let text = format!("{}{more}", trouble.text);
-        self.drain.shared.meet(Part::Files, &trouble.kind, &text);
+        self.drain.shared.meet(FaultPart::Files, &trouble.kind, &text);
         self.stuck = Some(trouble);
     }
 }
 
 /// Moves that are not durable yet.
-fn unsynced(error: ShelveError) -> Trouble {
+fn unsynced(error: MoveError) -> Failure {
     const WHAT: &str = "cannot sync a folder (until then a power cut may bring back files that \
                         were moved, which changes no total)";
     match error {
-        ShelveError::Io(path, error) => Trouble::with_spool("unsynced", WHAT, &path, &error),
-        other => Trouble::passing("unsynced", format!("{WHAT}: {other}")),
+        MoveError::Io(path, error) => Failure::with_spool("unsynced", WHAT, &path, &error),
+        other => Failure::passing("unsynced", format!("{WHAT}: {other}")),
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Round;
-use crate::daemon::faults::Part;
+use super::WorkerLoop;
+use crate::daemon::faults::FaultPart;
 use crate::model::clock::Clock;
 use crate::spool::Entry;
 use crate::spool::late_writes::{
@@ -15,7 +15,7 @@ use crate::spool::name::shown_path;
 use crate::store::sqlite::{SqliteSnapshot, SqliteStore};
 use crate::store::{self, ReceiptRow, Snapshot};
 
-impl Round {
+impl WorkerLoop {
     /// Takes up the files that processes before this one have moved lately.
     pub(super) fn resume_late_writes(&mut self) {
         match self.receipts_of_late() {
@@ -130,13 +130,13 @@ impl Round {
         self.scanner.moved_in(to);
         self.late_writes.copied(changed, &copied, Instant::now());
         self.keep_marks();
-        self.drain.shared.pass(Part::LateWrites);
+        self.drain.shared.pass(FaultPart::LateWrites);
         true
     }
 
     fn not_copied(&mut self, changed: &Changed, why: &late_writes::NotCopied) -> bool {
         if let late_writes::NotCopied::Io(text) = why {
-            self.drain.shared.meet(Part::LateWrites, "changed", text);
+            self.drain.shared.meet(FaultPart::LateWrites, "changed", text);
         }
         self.late_writes.not_copied(changed, why, Instant::now());
         false

@@ -4,12 +4,12 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
-use super::Round;
+use super::WorkerLoop;
 use crate::daemon::expected::{self, ExpectedFiles};
-use crate::daemon::idleness::{Quiet, Spent};
+use crate::daemon::idleness::{Idleness, Spent};
 use crate::engine::{Expected, Presence};
 use crate::pipeline::admin_batch::{self, Asked};
-use crate::pipeline::worker::Trouble;
+use crate::pipeline::worker::Failure;
 use crate::query::report::{shown, some_names};
 use crate::spool::Entry;
 use crate::spool::scan::Scan;
@@ -21,7 +21,7 @@ const RELIED_ON: Duration = Duration::from_secs(1);
 /// What the worker remembers of sources between two looks into the inbox.
 #[derive(Debug, Default)]
 pub(super) struct Presences {
-    quiet: Quiet,
+    quiet: Idleness,
     expected: ExpectedFiles,
     /// The store was asked for what a process before this one left.
     has_begun: bool,
@@ -36,9 +36,9 @@ pub(super) struct Presences {
     pub(super) next: Option<Duration>,
 }
 
-impl Round {
+impl WorkerLoop {
     /// Declares the sources that the configuration names, before anything is taken under it.
-    pub(super) fn declare(&mut self) -> Result<(), Trouble> {
+    pub(super) fn declare(&mut self) -> Result<(), Failure> {
         if !self.undeclared {
             return Ok(());
         }
@@ -51,7 +51,7 @@ impl Round {
     }
 
     /// Before anything of a look is taken: which sources are waited for from now on.
-    pub(super) fn mind_sources(&mut self, scan: &Scan) -> Result<(), Trouble> {
+    pub(super) fn mind_sources(&mut self, scan: &Scan) -> Result<(), Failure> {
         let spent = std::mem::replace(&mut self.spent, Spent::AtWork(Duration::ZERO));
         self.looked = Instant::now();
         self.presences.next = None;
@@ -69,7 +69,7 @@ impl Round {
         let store = self.worker.store();
         let mut ask = |after: Option<&_>, most| store.silent(after, most);
         let turn = self.presences.quiet.look(&mut ask, &waiting, spent, timeout);
-        let turn = turn.map_err(|error| Trouble::from(&error))?;
+        let turn = turn.map_err(|error| Failure::from(&error))?;
         self.wake_in(turn.next);
         if !turn.idle.is_empty() {
             let why = format!("nothing came from it for {} ms", timeout.as_millis());
@@ -85,7 +85,7 @@ impl Round {
 
     /// Idle sources of which a file is there are back, before the first of their files is read. Says
     /// which of the others could be expected: nothing is known of them yet.
-    fn take_back(&mut self, waiting: &HashSet<&str>) -> Result<Vec<String>, Trouble> {
+    fn take_back(&mut self, waiting: &HashSet<&str>) -> Result<Vec<String>, Failure> {
         let presences = &mut self.presences;
         presences.new.retain(|source| waiting.contains(source.as_str()));
         if presences.asked_at.is_none_or(|at| at.elapsed() >= RELIED_ON) {
@@ -98,7 +98,7 @@ impl Round {
         if unsure.is_empty() {
             return Ok(Vec::new());
         }
-        let known = self.worker.store().known(&unsure).map_err(|error| Trouble::from(&error))?;
+        let known = self.worker.store().known(&unsure).map_err(|error| Failure::from(&error))?;
         let (mut back, mut unheard) = (Vec::new(), Vec::new());
         for (source, known) in unsure.into_iter().zip(known) {
             let source = source.to_owned();
@@ -122,7 +122,7 @@ impl Round {
 
     /// New sources are expected, before an event of another is judged. One that nobody else is
     /// there beside need not be: its own first event comes first.
-    fn expect(&mut self, scan: &Scan, unheard: Vec<String>) -> Result<(), Trouble> {
+    fn expect(&mut self, scan: &Scan, unheard: Vec<String>) -> Result<(), Failure> {
         let taken = self.presences.expected.len();
         let mut names = unheard;
         let left_out = names.split_off(names.len().min(expected::MOST.saturating_sub(taken)));
@@ -143,14 +143,14 @@ impl Round {
     }
 
     /// Expected sources whose files have come to an end are waited for no longer.
-    fn end_expected(&mut self, scan: &Scan) -> Result<(), Trouble> {
+    fn end_expected(&mut self, scan: &Scan) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.presences.has_begun, true) {
             // what a process before this one left
             match self.worker.store().expected() {
                 Ok(names) => self.presences.expected.begin(&names, all_of(scan)),
                 Err(error) => {
                     self.presences.has_begun = false;
-                    return Err(Trouble::from(&error));
+                    return Err(Failure::from(&error));
                 }
             }
         }
@@ -205,16 +205,16 @@ impl Round {
         sources: &[String],
         presence: Presence,
         why: &str,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Failure> {
         let asked = Asked { by: "windowflow", reason: Some(why) };
         let names: Vec<&str> = sources.iter().map(String::as_str).collect();
         self.presences.asked_at = None;
         let done = admin_batch::change_presence(self.worker.store(), &names, presence, asked);
         let done = done.map_err(|error| match error {
-            admin_batch::Error::Store(error) => Trouble::from(&error),
+            admin_batch::AdminBatchError::Store(error) => Failure::from(&error),
             // only setting the watermark by hand can be behind
-            admin_batch::Error::Behind { .. } => {
-                Trouble::passing("behind", "the watermark would move back")
+            admin_batch::AdminBatchError::Behind { .. } => {
+                Failure::passing("behind", "the watermark would move back")
             }
         })?;
         if done.batch.is_some() {

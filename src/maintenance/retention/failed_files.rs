@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{Error, days_before, millis};
+use super::{RetentionError, days_before, millis};
 use crate::config;
 use crate::spool::Spool;
 use crate::spool::moves::{self, Failed};
@@ -27,14 +27,14 @@ struct Old {
 /// When failed/ or a folder in it cannot be listed or written.
 pub(super) fn failed(
     spool: &Spool,
-    asked: &config::Retention,
+    asked: &config::RetentionConfig,
     now_ms: i64,
     pace: &mut Pace<'_>,
-) -> Result<u64, Error> {
+) -> Result<u64, RetentionError> {
     if asked.failed_days.is_none() && asked.failed_max_bytes.is_none() {
         return Ok(0);
     }
-    let at = |error| Error::File(spool.failed().to_owned(), error);
+    let at = |error| RetentionError::File(spool.failed().to_owned(), error);
     let found = moves::list_failed(spool).map_err(at)?;
     let mut files: Vec<Old> =
         found.into_iter().filter_map(|failed| Old::look(spool, failed)).collect();
@@ -54,7 +54,7 @@ pub(super) fn failed(
         };
         let entry = &file.failed.entry;
         moves::remove_failed(spool, &file.failed)
-            .map_err(|error| Error::File(file.failed.path(spool), error))?;
+            .map_err(|error| RetentionError::File(file.failed.path(spool), error))?;
         bytes = bytes.saturating_sub(file.disk_bytes);
         removed += 1;
         log::info!("retention: removed failed/{entry} with its reason, by {bound}");

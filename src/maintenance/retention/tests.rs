@@ -42,7 +42,7 @@ impl Place {
         fs::write(path, content).unwrap();
     }
 
-    fn files(&self, asked: config::Retention, now_ms: i64) -> Removed {
+    fn files(&self, asked: config::RetentionConfig, now_ms: i64) -> Removed {
         let mut go_on = || ControlFlow::Continue(());
         files(&self.store.snapshot(), &self.spool, &asked, now_ms, &mut go_on).unwrap()
     }
@@ -61,7 +61,7 @@ fn batch(id: &str) -> String {
     format!(r#"{{"id":"{id}","key":"k","timestamp_ms":1,"value":1}}"#)
 }
 
-const TEN_DAYS: config::Retention = config::Retention {
+const TEN_DAYS: config::RetentionConfig = config::RetentionConfig {
     windows_days: None,
     late_days: None,
     receipts_days: None,
@@ -88,7 +88,7 @@ fn a_done_file_goes_only_by_its_own_receipt_and_when_all_is_old() {
 
     assert_eq!(place.files(TEN_DAYS, now_ms), Removed::default(), "moved a moment ago");
     let later_ms = now_ms + 10 * DAY_MS + 60_000;
-    let young = config::Retention { done_days: Some(30), ..TEN_DAYS };
+    let young = config::RetentionConfig { done_days: Some(30), ..TEN_DAYS };
     assert_eq!(place.files(young, later_ms), Removed::default());
     let removed = place.files(TEN_DAYS, later_ms - 120_000);
     assert_eq!(removed, Removed::default(), "by its name too it must be old");
@@ -116,7 +116,7 @@ fn dumps_go_and_the_latest_report_stays() {
     for name in ["report-20260101T000000Z.json", "latest.json", "mine.json", "report-a.txt"] {
         fs::write(place.spool.reports().join(name), "{}").unwrap();
     }
-    let off = config::Retention { reports_days: None, ..TEN_DAYS };
+    let off = config::RetentionConfig { reports_days: None, ..TEN_DAYS };
     assert_eq!(place.files(off, now_ms).reports, 0);
     assert_eq!(place.files(TEN_DAYS, now_ms).reports, 1);
     assert_eq!(place.names(place.spool.reports()), ["latest.json", "mine.json", "report-a.txt"]);
@@ -163,14 +163,14 @@ fn case_123_the_oldest_refused_files_go_with_their_reasons_until_the_rest_is_sma
     let now_ms = Clock::System.now_ms();
     let of = |name: &str| fs::symlink_metadata(failed.join(name)).unwrap().blocks() * 512;
     let pair = of("w") + of("w.error.json");
-    let off = config::Retention::default();
+    let off = config::RetentionConfig::default();
     assert_eq!(place.files(off, now_ms + 1000 * DAY_MS).failed, 0, "off by default");
-    let most = config::Retention { failed_max_bytes: Some(2 * pair), ..off };
+    let most = config::RetentionConfig { failed_max_bytes: Some(2 * pair), ..off };
     assert_eq!(place.files(most, now_ms).failed, 2);
     let left = ["gw", "sparse", "w", "w.error.json", "x", "x.error.json"];
     assert_eq!(place.names(&failed), left);
     assert!(place.names(&failed.join("gw")).is_empty());
-    let days = config::Retention { failed_days: Some(10), ..off };
+    let days = config::RetentionConfig { failed_days: Some(10), ..off };
     assert_eq!(place.files(days, now_ms + 9 * DAY_MS).failed, 0);
     assert_eq!(place.files(days, now_ms + 11 * DAY_MS).failed, 3);
     assert_eq!(place.names(&failed), ["gw"]);

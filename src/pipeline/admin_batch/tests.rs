@@ -7,7 +7,7 @@ use super::*;
 use crate::engine::window::WindowId;
 use crate::model::clock::Clock;
 use crate::model::event::Place;
-use crate::store::failing::{FailingStore, Failure};
+use crate::store::failing::{FailedCall, FailingStore};
 use crate::store::memory::MemoryStore;
 use crate::store::{Snapshot, Span};
 
@@ -150,7 +150,7 @@ fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
     {
         let mut whole = with_kept(held, 23);
         settle(&mut whole, what, &mut |_| true, ASKED).unwrap();
-        for failure in Failure::ALL {
+        for failure in FailedCall::ALL {
             let mut halts = 0;
             for fail_at in 0.. {
                 let mut store = FailingStore::new(with_kept(held, 23), fail_at, failure);
@@ -163,7 +163,7 @@ fn case_150_settling_that_fails_at_any_call_is_finished_by_asking_again() {
                 let before = halted.done.map_or(0, |done| done.concerned);
                 let rest = all(&mut store).unwrap().concerned;
                 // a commit whose answer was lost is in, and counted by nobody
-                let lost = if failure == Failure::LostAfter { 8 } else { 0 };
+                let lost = if failure == FailedCall::LostAfter { 8 } else { 0 };
                 assert!((23 - lost..=23).contains(&(before + rest)), "{what:?} {before} {rest}");
                 assert_eq!(state(store.inner()), state(&whole), "{what:?} {failure:?} {fail_at}");
             }

@@ -15,10 +15,10 @@ fn case_p5_a_panic_of_the_thread_ends_the_writer_instead_of_letting_it_wait() {
         let thread = ReaderThread::start().unwrap();
         let entries = [Entry::new(None, "a")];
         let waiting: Waiting<'_> = Box::new(|| ControlFlow::Continue(()));
-        let rests = Arc::new(Mutex::new(RestTime::new()));
+        let rests = Arc::new(Mutex::new(RefusalBudget::new()));
         let (nowhere, besides) = (PathBuf::from("/nowhere"), (Arc::default(), waiting, rests));
         let limits = Limits::default();
-        let mut ahead = Ahead::start(&thread, nowhere, entries.into(), limits, &store, besides);
+        let mut ahead = ReadAhead::start(&thread, nowhere, entries.into(), limits, &store, besides);
         let (tell, told) = bounded(1);
         ahead.told = told;
         ahead.running = Some(thread.run(move || {

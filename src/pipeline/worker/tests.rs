@@ -11,7 +11,7 @@ use crate::engine::Known;
 use crate::engine::settings::Settings;
 use crate::model::clock::Clock;
 use crate::model::event::HashKey;
-use crate::store::failing::{FailingStore, Failure};
+use crate::store::failing::{FailedCall, FailingStore};
 use crate::store::memory::MemoryStore;
 use crate::store::{
     self, Begun, Error, Pace as PrunePace, Pruned, Refused, Retention, Silent, Snapshot, Span,
@@ -126,15 +126,15 @@ struct World {
 }
 
 impl World {
-    fn new(fail_at: usize, failure: Failure) -> World {
-        World::failing_twice((fail_at, failure), (usize::MAX, Failure::Io), 1)
+    fn new(fail_at: usize, failure: FailedCall) -> World {
+        World::failing_twice((fail_at, failure), (usize::MAX, FailedCall::Io), 1)
     }
 
     /// The second failure is counted in calls that the first one lets pass, and is one of so many of
     /// these in a row.
     fn failing_twice(
-        first: (usize, Failure),
-        second: (usize, Failure),
+        first: (usize, FailedCall),
+        second: (usize, FailedCall),
         failing_calls: usize,
     ) -> World {
         let dir = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ impl World {
     }
 
     /// Takes what lies in the inbox as long as groups come; what was said of each file.
-    fn drain(&mut self, pace: &mut dyn Pace) -> Vec<(String, Verdict)> {
+    fn drain(&mut self, pace: &mut dyn Pace) -> Vec<(String, FileOutcome)> {
         let names = self.names(self.spool.inbox());
         let entries: Vec<Entry> = names.into_iter().map(|name| Entry::new(None, name)).collect();
         let mut ahead = self.worker.read_ahead(entries, unwatched()).unwrap();
@@ -182,7 +182,7 @@ impl World {
             let is_over = verdicts.is_empty();
             for (entry, verdict) in verdicts {
                 // what stands in the way of all is waited out, then all is looked at afresh
-                if matches!(&verdict, Verdict::Trouble(trouble) if !trouble.is_of_one()) {
+                if matches!(&verdict, FileOutcome::Trouble(trouble) if !trouble.is_of_one()) {
                     return all;
                 }
                 all.push((entry.shown(), verdict));
@@ -225,13 +225,13 @@ fn unwatched() -> Waiting<'static> {
 
 #[test]
 fn one_bad_file_in_a_group_keeps_none_of_the_others_back() {
-    let mut world = World::new(usize::MAX, Failure::Io);
+    let mut world = World::new(usize::MAX, FailedCall::Io);
     let verdicts = world.drain(&mut Steady);
     let shown: Vec<String> = verdicts
         .iter()
         .map(|(name, verdict)| match verdict {
-            Verdict::Done(done, _) => format!("{name}: batch {}, {}", done.batch, done.counts),
-            Verdict::Failed(refused, _) => format!("{name}: {}", refused.refusal.code.name()),
+            FileOutcome::Done(done, _) => format!("{name}: batch {}, {}", done.batch, done.counts),
+            FileOutcome::Failed(refused, _) => format!("{name}: {}", refused.refusal.code.name()),
             other => format!("{name}: {other:?}"),
         })
         .collect();
@@ -245,7 +245,7 @@ fn one_bad_file_in_a_group_keeps_none_of_the_others_back() {
     ];
     assert_eq!(shown, expected);
     world.check_end("all well");
-    let Verdict::Failed(refused, _) = &verdicts[2].1 else { panic!("{shown:?}") };
+    let FileOutcome::Failed(refused, _) = &verdicts[2].1 else { panic!("{shown:?}") };
     let other = refused.refusal.other.as_ref().unwrap();
     assert_eq!((other.file.as_deref(), other.batch), (Some("1-good"), Some(1)));
     // read to its end for it, although the fault came before
@@ -255,11 +255,11 @@ fn one_bad_file_in_a_group_keeps_none_of_the_others_back() {
 
 #[test]
 fn a_fault_of_the_store_at_any_step_of_a_group_loses_nothing_and_counts_nothing_twice() {
-    let mut whole = World::new(usize::MAX, Failure::Io);
+    let mut whole = World::new(usize::MAX, FailedCall::Io);
     whole.drain(&mut Steady);
     let (_, calls) = *whole.durable.lock().unwrap();
     assert!(calls > 20, "only {calls} calls");
-    for failure in Failure::ALL {
+    for failure in FailedCall::ALL {
         for fail_at in 0..calls {
             let mut world = World::new(fail_at, failure);
             let case = format!("{failure:?} at call {fail_at} of {calls}");
@@ -279,13 +279,13 @@ fn a_fault_of_the_store_at_any_step_of_a_group_loses_nothing_and_counts_nothing_
 /// What may be in is asked after until there is an answer, whatever comes in between.
 #[test]
 fn a_second_fault_while_the_store_is_asked_counts_nothing_twice() {
-    let mut whole = World::new(usize::MAX, Failure::Io);
+    let mut whole = World::new(usize::MAX, FailedCall::Io);
     whole.drain(&mut Steady);
     let (_, calls) = *whole.durable.lock().unwrap();
-    for lost in [Failure::LostBefore, Failure::LostAfter] {
+    for lost in [FailedCall::LostBefore, FailedCall::LostAfter] {
         for first in 0..calls {
             for (second, many) in (first..first + 8).flat_map(|at| [1, 5].map(|many| (at, many))) {
-                let second_failure = (second, Failure::Full);
+                let second_failure = (second, FailedCall::Full);
                 let mut world = World::failing_twice((first, lost), second_failure, many);
                 let case = format!("{lost:?} at call {first}, then full at {many} from {second}");
                 let mut rounds = 0;
@@ -323,7 +323,7 @@ impl Pace for Stopper {
 
 #[test]
 fn a_stop_ends_the_group_and_moves_what_is_in() {
-    let mut world = World::new(usize::MAX, Failure::Io);
+    let mut world = World::new(usize::MAX, FailedCall::Io);
     assert_eq!(world.drain(&mut Stopper { left: 2, within: false }).len(), 2);
     assert_eq!(world.names(world.spool.done()), ["1-good"]);
     assert_eq!(world.names(world.spool.inbox()), ["3-conflict", "4-repeat", "5-good", "6-bad"]);
@@ -335,17 +335,17 @@ fn a_stop_ends_the_group_and_moves_what_is_in() {
         fs::remove_file(world.spool.inbox().join(name)).unwrap();
     }
     let verdicts = world.drain(&mut Stopper { left: 3, within: true });
-    assert!(matches!(verdicts[2], (_, Verdict::Stopped)), "{verdicts:?}");
+    assert!(matches!(verdicts[2], (_, FileOutcome::Stopped)), "{verdicts:?}");
     assert_eq!(world.names(world.spool.inbox()), ["6-many"]);
     world.check("stopped within");
     let verdicts = world.drain(&mut Steady);
-    let [(_, Verdict::Done(done, _))] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [(_, FileOutcome::Done(done, _))] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!((done.counts.accepted, done.batch), (20_000, 4));
 }
 
 #[test]
 fn the_rest_of_a_large_file_is_read_for_its_digest_and_the_next_one_comes_right() {
-    let mut world = World::new(usize::MAX, Failure::Io);
+    let mut world = World::new(usize::MAX, FailedCall::Io);
     let large = |first: &str| {
         let rest: String = (0..30_000).map(|n| event(&format!("n{n}"), "0-large", 1)).collect();
         event("x", "0-large", 1) + first + &rest
@@ -353,20 +353,20 @@ fn the_rest_of_a_large_file_is_read_for_its_digest_and_the_next_one_comes_right(
     let text = large(&event("x", "0-large", 2));
     world.drop_in("0-large", text.clone());
     let verdicts = world.drain(&mut Steady);
-    let Verdict::Failed(refused, _) = &verdicts[0].1 else { panic!("{verdicts:?}") };
+    let FileOutcome::Failed(refused, _) = &verdicts[0].1 else { panic!("{verdicts:?}") };
     assert_eq!(refused.bytes, Some(text.len() as u64));
-    assert!(matches!(verdicts[1].1, Verdict::Done(..)), "{verdicts:?}");
+    assert!(matches!(verdicts[1].1, FileOutcome::Done(..)), "{verdicts:?}");
     assert_eq!(verdicts.len(), 7);
     world.drop_in("0-large", large(""));
     let verdicts = world.drain(&mut Steady);
-    let [(_, Verdict::Done(done, _))] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [(_, FileOutcome::Done(done, _))] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!(done.counts.accepted, 30_001);
 }
 
 /// Has failed for a look at the writers at the scan only, of good files and of bad ones.
 #[test]
 fn case_109_a_file_that_somebody_opened_for_writing_since_the_scan_stays_in_line() {
-    let mut world = World::new(usize::MAX, Failure::Io);
+    let mut world = World::new(usize::MAX, FailedCall::Io);
     world.drop_in("a", event("its-own", "k", 1));
     world.drop_in("bad", "{".to_owned());
     let append =
@@ -375,27 +375,27 @@ fn case_109_a_file_that_somebody_opened_for_writing_since_the_scan_stays_in_line
     let verdicts = world.drain(&mut Steady);
     let of =
         |name: &str| verdicts.iter().find(|(file, _)| file == name).map(|(_, verdict)| verdict);
-    assert!(matches!(of("1-good"), Some(Verdict::Done(..))), "{verdicts:?}");
-    assert!(matches!(of("a"), Some(Verdict::NotYet)), "{verdicts:?}");
-    assert!(matches!(of("bad"), Some(Verdict::NotYet)), "{verdicts:?}");
+    assert!(matches!(of("1-good"), Some(FileOutcome::Done(..))), "{verdicts:?}");
+    assert!(matches!(of("a"), Some(FileOutcome::NotYet)), "{verdicts:?}");
+    assert!(matches!(of("bad"), Some(FileOutcome::NotYet)), "{verdicts:?}");
     // what the others came to, and nothing of the open ones
     let ((windows, batches, refused), _) = world.durable.lock().unwrap().clone();
     assert_eq!((windows.contains_key("k"), batches, refused), (false, 3, 3));
     drop(writers);
     let verdicts = world.drain(&mut Steady);
-    assert!(matches!(&verdicts[0].1, Verdict::Done(..)), "{verdicts:?}");
-    assert!(matches!(&verdicts[1].1, Verdict::Failed(..)), "{verdicts:?}");
+    assert!(matches!(&verdicts[0].1, FileOutcome::Done(..)), "{verdicts:?}");
+    assert!(matches!(&verdicts[1].1, FileOutcome::Failed(..)), "{verdicts:?}");
 }
 
 #[test]
 fn what_went_away_or_cannot_be_a_file_is_told_within_the_group() {
-    let mut world = World::new(usize::MAX, Failure::Io);
+    let mut world = World::new(usize::MAX, FailedCall::Io);
     let entries = ["0-gone", "1-good", "1-nothing", "5-good"].map(|name| Entry::new(None, name));
     fs::create_dir(world.spool.inbox().join("1-nothing")).unwrap();
     let mut ahead = world.worker.read_ahead(entries.into(), unwatched()).unwrap();
     let verdicts = world.worker.take_group(&mut ahead, &mut Steady);
-    let is_gone = |at: usize| matches!(verdicts[at].1, Verdict::Gone);
-    let is_done = |at: usize| matches!(verdicts[at].1, Verdict::Done(..));
+    let is_gone = |at: usize| matches!(verdicts[at].1, FileOutcome::Gone);
+    let is_done = |at: usize| matches!(verdicts[at].1, FileOutcome::Done(..));
     assert!(is_gone(0) && is_done(1) && is_gone(2) && is_done(3), "{verdicts:?}");
 }
 

@@ -35,12 +35,12 @@ pub struct IdAnswer {
     /// What it measured; none where only its hash is kept.
     pub value: Option<i64>,
     /// What was decided.
-    pub fate: Option<Fate>,
+    pub fate: Option<EventFate>,
 }
 
 /// What was decided of an event, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fate {
+pub struct EventFate {
     /// `accepted`, `late`, `future` (it is held, or was and is discarded), or `unknown`: accepted
     /// or late, which can no longer be told.
     pub outcome: &'static str,
@@ -161,7 +161,11 @@ impl Explainer<'_> {
     }
 
     /// What was decided, and whose event it is where the store itself knows.
-    fn fate(&mut self, id: &str, row: &RememberedRow) -> Result<(Fate, Option<String>), Error> {
+    fn fate(
+        &mut self,
+        id: &str,
+        row: &RememberedRow,
+    ) -> Result<(EventFate, Option<String>), Error> {
         let mut fate = self.undecided(row)?;
         let (start_ms, end_ms) = (fate.window_start_ms, fate.window_end_ms);
         if let Some(source) = self.snapshot.held_at(row.event)? {
@@ -212,14 +216,14 @@ impl Explainer<'_> {
     }
 
     /// Accepted, as far as its window goes, until something says otherwise.
-    fn undecided(&self, row: &RememberedRow) -> Result<Fate, Error> {
+    fn undecided(&self, row: &RememberedRow) -> Result<EventFate, Error> {
         let settings = self.summary.settings;
         let start_ms = window::start_ms(row.timestamp_ms, settings.window_ms());
         let end_ms = window::end_ms(start_ms, settings.window_ms());
         let is_final = end_ms <= self.summary.watermark_ms;
         let held = row.key.as_deref().map(|key| self.held_by(key, start_ms)).transpose()?;
         let revision = held.flatten().map_or(0, |(_, revision)| revision);
-        Ok(Fate {
+        Ok(EventFate {
             outcome: "accepted",
             window_start_ms: start_ms,
             window_end_ms: end_ms,
@@ -244,7 +248,7 @@ impl Explainer<'_> {
 
     fn late(
         &mut self,
-        fate: &mut Fate,
+        fate: &mut EventFate,
         aside: Option<Aside>,
         at: EventRef,
         closing: Option<MoveRow>,

@@ -13,8 +13,8 @@ use super::done_files::{Archive, Lost};
 use crate::engine::totals::Totals;
 use crate::store::{Act, Error, EventRef, MoveRow, ReceiptRow, Snapshot, SourceRow, Span, Summary};
 
-pub use id::{Fate, IdAnswer, Settled};
-pub use window::{LateEvents, LateOne, Made, Missing, Part, Revision, Waiting, WindowAnswer};
+pub use id::{EventFate, IdAnswer, Settled};
+pub use window::{LateEvents, LateOne, Made, Missing, Revision, Waiting, WindowAnswer, WindowPart};
 
 /// Answers from one state of a store and the files in done/.
 pub struct Explainer<'s> {

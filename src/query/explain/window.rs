@@ -44,7 +44,7 @@ pub struct WindowAnswer<'s> {
     /// The late events of it that are kept.
     pub late: LateEvents<'s>,
     /// The files in done/ that it was counted from.
-    pub files: Vec<Part>,
+    pub files: Vec<WindowPart>,
     /// What each source brought, as far as found.
     pub sources: BTreeMap<String, Made>,
     /// Files that may have brought something, but are not there to be read.
@@ -201,7 +201,7 @@ impl Serialize for LateEvents<'_> {
 
 /// What one file brought.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct WindowPart {
     /// The batch.
     pub batch: u64,
     /// Its file, as shown.
@@ -456,7 +456,7 @@ impl<'s> Explainer<'s> {
         plus(&mut answer.forgotten, forgotten);
         if made.count > 0 {
             let path = crate::spool::name::shown(found.path.as_os_str().as_encoded_bytes());
-            answer.files.push(Part { batch, file, path, made });
+            answer.files.push(WindowPart { batch, file, path, made });
         }
         Ok(())
     }

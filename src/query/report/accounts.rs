@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::table::{Column, line, titles, widen};
-use super::{BUFFER_BYTES, Error, grouped, json, shown};
+use super::{BUFFER_BYTES, ReportError, grouped, json, shown};
 use crate::engine::Counts;
 use crate::store::{AccountRow, Snapshot};
 
@@ -33,7 +33,7 @@ pub fn write_accounts(
     snapshot: &dyn Snapshot,
     json: bool,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     if json {
         list(snapshot, &mut out)?
@@ -46,7 +46,7 @@ pub fn write_accounts(
 fn each(
     snapshot: &dyn Snapshot,
     each: &mut dyn FnMut(&AccountRow<'_>) -> io::Result<()>,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let mut outcome = Ok(());
     snapshot.accounts(&mut |row| {
         outcome = each(row);
@@ -64,7 +64,7 @@ struct Account<'a> {
     last_seen_ms: Option<i64>,
 }
 
-fn list(snapshot: &dyn Snapshot, out: &mut dyn Write) -> Result<(), Error> {
+fn list(snapshot: &dyn Snapshot, out: &mut dyn Write) -> Result<(), ReportError> {
     let watermark_ms = snapshot.summary()?.watermark_ms;
     write!(out, "{{\"format\":{},\"watermark_ms\":{watermark_ms}", json::FORMAT)?;
     let mut list = json::List::begin(",\n\"accounts\":[", out)?;
@@ -77,7 +77,7 @@ fn list(snapshot: &dyn Snapshot, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// In two passes over the same state: the first finds the widths and the sums.
-fn table(snapshot: &dyn Snapshot, out: &mut dyn Write) -> Result<(), Error> {
+fn table(snapshot: &dyn Snapshot, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut columns = [
         Column::right("read"),
         Column::right("accepted"),

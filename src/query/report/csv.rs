@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use super::{Error, View, utc};
+use super::{ReportError, View, utc};
 
 const WINDOWS: &str = "key,window_start_ms,window_end_ms,window_start_utc,count,sum,min,max,state,\
                        revision\r\n";
 const LATE: &str = "id,key,timestamp_ms,value,window_start_ms,watermark_ms,source,batch,\
                     applied_in\r\n";
 
-pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     out.write_all(WINDOWS.as_bytes())?;
     // windows come by start, so the same moment comes once for each key
     let mut start = (i64::MIN, String::new());
@@ -36,7 +36,7 @@ pub(super) fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
     })
 }
 
-pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     out.write_all(LATE.as_bytes())?;
     view.each_late(&mut |late| {
         let applied_in = late.applied_in.map_or_else(String::new, |batch| batch.to_string());

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use super::{Error, Filter, Format, write};
+use super::{Filter, Format, ReportError, write};
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::engine::totals::Totals;
 use crate::engine::window::{self, WindowId};
@@ -263,7 +263,9 @@ pub(super) fn report(fake: &Fake, format: Format, filter: &Filter) -> String {
     write_to_string(|out| write(fake, format, filter, NOW_MS, out))
 }
 
-pub(super) fn write_to_string(write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> String {
+pub(super) fn write_to_string(
+    write: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>,
+) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()

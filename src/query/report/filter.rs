@@ -4,7 +4,7 @@ use std::fmt;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::{State, shown};
+use super::{WindowState, shown};
 use crate::store::Span;
 
 /// Which windows and late events are listed; the default lists all. The figures of the whole
@@ -16,7 +16,7 @@ pub struct Filter {
     /// Only windows that start in it, and late events of such windows.
     pub span: Span,
     /// Only windows in that state. Late events are listed whatever it is.
-    pub state: Option<State>,
+    pub state: Option<WindowState>,
 }
 
 impl Filter {

@@ -8,7 +8,7 @@ use serde_json::ser::Formatter;
 
 use super::accounts::Read;
 use super::shown::{is_hidden, push_escaped};
-use super::{Error, Standing, State, View, Waiting};
+use super::{ReportError, Standing, View, Waiting, WindowState};
 use crate::engine::settings::Settings;
 use crate::engine::{Counts, Expected};
 use crate::store::LateRow;
@@ -22,7 +22,7 @@ pub(super) fn report(
     generated_at_ms: i64,
     resting: Option<&serde_json::Value>,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let summary = &view.summary;
     write!(out, "{{\"format\":{FORMAT},\"generated_at_ms\":{generated_at_ms}")?;
     write!(out, ",\"watermark_ms\":{}", summary.watermark_ms)?;
@@ -56,14 +56,14 @@ pub(super) fn report(
 }
 
 /// The late events alone, each as in the whole report.
-pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     write!(out, "{{\"format\":{FORMAT},\"watermark_ms\":{}", view.summary.watermark_ms)?;
     late_list(",\n\"late\":[", view, out)?;
     Ok(out.write_all(b"}\n")?)
 }
 
 /// The held events alone.
-pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), ReportError> {
     write!(out, "{{\"format\":{FORMAT},\"watermark_ms\":{}", view.summary.watermark_ms)?;
     let mut list = List::begin(",\n\"held\":[", out)?;
     view.each_held(&mut |row| {
@@ -84,7 +84,7 @@ pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<
 }
 
 /// The sources, each as in the whole report and with more beside it, and the producer versions.
-pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     write!(out, "{{\"format\":{FORMAT},\"watermark_ms\":{}", view.summary.watermark_ms)?;
     let mut list = List::begin(",\n\"sources\":[", out)?;
     for standing in &view.sources {
@@ -105,13 +105,13 @@ pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
     Ok(out.write_all(b"}\n")?)
 }
 
-fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut waiting = Waiting::on(&view.sources);
     let mut list = List::begin(",\n\"windows\":[", out)?;
     view.each_window(&mut |window| {
         let (waiting_for, waiting_for_more) = match window.state {
-            State::Open => waiting.until(window.end_ms),
-            State::Final | State::Corrected => (&[][..], 0),
+            WindowState::Open => waiting.until(window.end_ms),
+            WindowState::Final | WindowState::Corrected => (&[][..], 0),
         };
         list.push(&WindowJson {
             key: window.key,
@@ -130,7 +130,7 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
     Ok(list.end()?)
 }
 
-fn late_list(before: &str, view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn late_list(before: &str, view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut list = List::begin(before, out)?;
     view.each_late(&mut |row| list.push(&Late::of(row)))?;
     Ok(list.end()?)

@@ -67,7 +67,7 @@ impl Format {
 
 /// How final the numbers of a window are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum WindowState {
     /// They can still change.
     Open,
     /// Its end has passed, and it was not corrected since.
@@ -76,54 +76,55 @@ pub enum State {
     Corrected,
 }
 
-impl State {
+impl WindowState {
     /// Every state.
-    pub const ALL: [State; 3] = [State::Open, State::Final, State::Corrected];
+    pub const ALL: [WindowState; 3] =
+        [WindowState::Open, WindowState::Final, WindowState::Corrected];
 
     /// The public name.
     pub fn name(self) -> &'static str {
         match self {
-            State::Open => "open",
-            State::Final => "final",
-            State::Corrected => "corrected",
+            WindowState::Open => "open",
+            WindowState::Final => "final",
+            WindowState::Corrected => "corrected",
         }
     }
 
     /// The state of that name.
-    pub fn from_name(name: &str) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.name() == name)
+    pub fn from_name(name: &str) -> Option<WindowState> {
+        WindowState::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
 /// Why a report is not whole.
 #[derive(Debug)]
-pub enum Error {
+pub enum ReportError {
     /// The store could not answer.
     Store(store::Error),
     /// It could not be written; the kind is `BrokenPipe` when the reader has seen enough.
     Write(io::Error),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Store(error) => error.fmt(f),
-            Error::Write(error) => write!(f, "the report could not be written: {error}"),
+            ReportError::Store(error) => error.fmt(f),
+            ReportError::Write(error) => write!(f, "the report could not be written: {error}"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ReportError {}
 
-impl From<store::Error> for Error {
-    fn from(error: store::Error) -> Error {
-        Error::Store(error)
+impl From<store::Error> for ReportError {
+    fn from(error: store::Error) -> ReportError {
+        ReportError::Store(error)
     }
 }
 
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Error {
-        Error::Write(error)
+impl From<io::Error> for ReportError {
+    fn from(error: io::Error) -> ReportError {
+        ReportError::Write(error)
     }
 }
 
@@ -138,7 +139,7 @@ pub fn write(
     filter: &Filter,
     generated_at_ms: i64,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     write_with_resting(snapshot, format, filter, (generated_at_ms, None), out)
 }
 
@@ -152,7 +153,7 @@ pub fn write_with_resting(
     filter: &Filter,
     (generated_at_ms, resting): (i64, Option<&serde_json::Value>),
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let view = View::of(snapshot, filter)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     match format {
@@ -172,7 +173,7 @@ pub fn write_late(
     format: Format,
     filter: &Filter,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let view = View::of(snapshot, filter)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     match format {
@@ -192,7 +193,7 @@ pub fn write_held(
     json: bool,
     now_ms: i64,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let filter = Filter::default();
     let view = View::of(snapshot, &filter)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
@@ -212,7 +213,7 @@ pub fn write_sources(
     snapshot: &dyn Snapshot,
     json: bool,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     let filter = Filter::default();
     let view = View::of(snapshot, &filter)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
@@ -248,7 +249,7 @@ struct Window<'w> {
     start_ms: i64,
     end_ms: i64,
     totals: Totals,
-    state: State,
+    state: WindowState,
     revision: u64,
 }
 
@@ -271,7 +272,7 @@ impl<'s> View<'s> {
     fn each_window(
         &self,
         each: &mut dyn FnMut(&Window<'_>) -> io::Result<()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReportError> {
         let window_ms = self.summary.settings.window_ms();
         let watermark_ms = self.summary.watermark_ms;
         let mut outcome = Ok(());
@@ -279,9 +280,9 @@ impl<'s> View<'s> {
         self.snapshot.windows(span, &mut |row| {
             let is_final = window::is_final(row.start_ms, window_ms, watermark_ms);
             let state = match (is_final, row.revision) {
-                (false, _) => State::Open,
-                (true, 0) => State::Final,
-                (true, _) => State::Corrected,
+                (false, _) => WindowState::Open,
+                (true, 0) => WindowState::Final,
+                (true, _) => WindowState::Corrected,
             };
             let wanted = self.filter.state.is_none_or(|wanted| wanted == state);
             if !wanted || !self.filter.takes_key(row.key) {
@@ -301,7 +302,10 @@ impl<'s> View<'s> {
     }
 
     /// Calls `each` with every held event, until it fails.
-    fn each_held(&self, each: &mut dyn FnMut(&HeldRow<'_>) -> io::Result<()>) -> Result<(), Error> {
+    fn each_held(
+        &self,
+        each: &mut dyn FnMut(&HeldRow<'_>) -> io::Result<()>,
+    ) -> Result<(), ReportError> {
         let mut outcome = Ok(());
         self.snapshot.held(&mut |row| {
             outcome = each(row);
@@ -314,7 +318,7 @@ impl<'s> View<'s> {
     fn each_version(
         &self,
         each: &mut dyn FnMut(&str, Counts) -> io::Result<()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ReportError> {
         let mut outcome = Ok(());
         self.snapshot.versions(&mut |name, counts| {
             outcome = each(name, counts);
@@ -324,7 +328,10 @@ impl<'s> View<'s> {
     }
 
     /// Calls `each` with every late event that the filter lets through, until it fails.
-    fn each_late(&self, each: &mut dyn FnMut(&LateRow<'_>) -> io::Result<()>) -> Result<(), Error> {
+    fn each_late(
+        &self,
+        each: &mut dyn FnMut(&LateRow<'_>) -> io::Result<()>,
+    ) -> Result<(), ReportError> {
         let mut outcome = Ok(());
         self.snapshot.late(self.filter.span, &mut |row| {
             if self.filter.takes_key(row.key) {
@@ -347,8 +354,8 @@ fn span_of_state(filter: &Filter, window_ms: i64, watermark_ms: i64) -> Span {
     let first_open_ms = watermark_ms.saturating_sub(window_ms).saturating_add(1);
     match filter.state {
         None => span,
-        Some(State::Open) => Span { from_ms: span.from_ms.max(Some(first_open_ms)), ..span },
-        Some(State::Final | State::Corrected) => {
+        Some(WindowState::Open) => Span { from_ms: span.from_ms.max(Some(first_open_ms)), ..span },
+        Some(WindowState::Final | WindowState::Corrected) => {
             let to_ms = span.to_ms.map_or(first_open_ms, |to_ms| to_ms.min(first_open_ms));
             Span { to_ms: Some(to_ms), ..span }
         }

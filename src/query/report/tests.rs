@@ -264,36 +264,36 @@ fn a_filter_cuts_the_lists_and_never_the_totals() {
     let span = Span { from_ms: Some(1), to_ms: Some(1001) };
     let from_1 = Filter { span, ..Filter::default() };
     assert_eq!(keys(&from_1), of("basket@1000 checkout@1000", ""));
-    let open = Filter { state: Some(State::Open), ..Filter::default() };
+    let open = Filter { state: Some(WindowState::Open), ..Filter::default() };
     assert_eq!(keys(&open), of("basket@1000 checkout@1000", "request-5 request-6"));
-    let closed = Filter { state: Some(State::Final), ..Filter::default() };
+    let closed = Filter { state: Some(WindowState::Final), ..Filter::default() };
     assert_eq!(keys(&closed), of("checkout@0", "request-5 request-6"));
-    let state = |state: State, fake: &Fake| {
+    let state = |state: WindowState, fake: &Fake| {
         let found = parsed(fake, &Filter { state: Some(state), ..Filter::default() });
         let window = &found["windows"][0];
         format!("{} {} {}", window["key"], window["state"], window["revision"])
     };
     let fake = Fake::example().corrected(3);
-    assert_eq!(state(State::Corrected, &fake), "\"checkout\" \"corrected\" 3");
-    assert_eq!(state(State::Final, &fake), "null null null");
+    assert_eq!(state(WindowState::Corrected, &fake), "\"checkout\" \"corrected\" 3");
+    assert_eq!(state(WindowState::Final, &fake), "null null null");
 }
 
 #[test]
 fn the_span_of_a_state_leaves_out_no_window_of_it() {
     for (window_ms, watermark_ms) in [(1, 0), (3, 7), (3, 6), (i64::MAX, 5), (i64::MAX, i64::MAX)] {
-        for state in State::ALL {
+        for state in WindowState::ALL {
             let filter = Filter { state: Some(state), ..Filter::default() };
             let span = span_of_state(&filter, window_ms, watermark_ms);
             for start_ms in (0..20).filter(|start_ms| start_ms % window_ms == 0) {
                 let is_final = window::is_final(start_ms, window_ms, watermark_ms);
-                let wanted = is_final == (state != State::Open);
+                let wanted = is_final == (state != WindowState::Open);
                 let inside = span.from_ms.is_none_or(|from_ms| from_ms <= start_ms)
                     && span.to_ms.is_none_or(|to_ms| start_ms < to_ms);
                 assert!(inside || !wanted, "{start_ms} of {window_ms} at {watermark_ms}: {span:?}");
             }
         }
     }
-    let open = Filter { state: Some(State::Open), ..Filter::default() };
+    let open = Filter { state: Some(WindowState::Open), ..Filter::default() };
     assert_eq!(span_of_state(&open, 1000, 5000).from_ms, Some(4001));
 }
 
@@ -330,10 +330,10 @@ fn names_of_formats_and_states_lead_back() {
     for format in Format::ALL {
         assert_eq!(Format::from_name(format.name()), Some(format));
     }
-    for state in State::ALL {
-        assert_eq!(State::from_name(state.name()), Some(state));
+    for state in WindowState::ALL {
+        assert_eq!(WindowState::from_name(state.name()), Some(state));
     }
-    assert_eq!((Format::from_name("JSON"), State::from_name("")), (None, None));
+    assert_eq!((Format::from_name("JSON"), WindowState::from_name("")), (None, None));
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_reader_who_has_seen_enough_stops_the_report() {
     for format in [Format::Json, Format::Csv] {
         let endless = Endless(std::cell::Cell::new(0));
         let outcome = write(&endless, format, &Filter::default(), 0, &mut Closing(10));
-        let Err(Error::Write(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
+        let Err(ReportError::Write(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         let asked = endless.0.get();
         assert!(asked < 10_000, "{format:?} went on to window {asked}");
@@ -493,7 +493,7 @@ fn a_report_that_is_short_of_bytes_never_passes_for_whole() {
         for bytes in 0..whole {
             let out = &mut Closing(bytes);
             let outcome = write(&Fake::example(), format, &Filter::default(), fake::NOW_MS, out);
-            let is_write = outcome.is_err_and(|error| matches!(error, Error::Write(_)));
+            let is_write = outcome.is_err_and(|error| matches!(error, ReportError::Write(_)));
             assert!(is_write, "{format:?} cut after {bytes} of {whole} bytes");
         }
     }
@@ -504,7 +504,7 @@ fn a_store_that_fails_midway_is_not_taken_for_its_end() {
     for format in Format::ALL {
         let endless = Endless(std::cell::Cell::new(0));
         let outcome = write(&endless, format, &Filter::default(), 0, &mut io::sink());
-        let Err(Error::Store(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
+        let Err(ReportError::Store(error)) = outcome else { panic!("{format:?}: {outcome:?}") };
         assert_eq!(error.to_string(), "the disk went away");
     }
 }

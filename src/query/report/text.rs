@@ -6,8 +6,8 @@ use std::io::Write;
 
 use super::table::{Column, line, titles, widen};
 use super::{
-    Error, Standing, State, View, Window, awaited_as, grouped, is_all_expired, is_awaited, shown,
-    shown_apart, suspected_unit, utc,
+    ReportError, Standing, View, Window, WindowState, awaited_as, grouped, is_all_expired,
+    is_awaited, shown, shown_apart, suspected_unit, utc,
 };
 use crate::engine::Counts;
 use crate::engine::settings::LatePolicy;
@@ -21,7 +21,7 @@ pub(super) fn report(
     view: &View<'_>,
     generated_at_ms: i64,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     writeln!(out, "WindowFlow report of {}\n", moment(generated_at_ms))?;
     head(view, generated_at_ms, out)?;
     source_table(view, out)?;
@@ -31,12 +31,12 @@ pub(super) fn report(
 }
 
 /// The late events alone.
-pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn late(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     late_table(view, out)
 }
 
 /// The sources alone, with what each sent.
-pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     writeln!(out, "watermark {}", moment(view.summary.watermark_ms))?;
     source_table(view, out)?;
     let rows =
@@ -45,7 +45,7 @@ pub(super) fn sources(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error>
     version_table(view, out)
 }
 
-fn head(view: &View<'_>, generated_at_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+fn head(view: &View<'_>, generated_at_ms: i64, out: &mut dyn Write) -> Result<(), ReportError> {
     let summary = &view.summary;
     let watermark = moment(summary.watermark_ms);
     writeln!(out, "watermark     {watermark}: windows that end by then are final")?;
@@ -94,7 +94,7 @@ fn head(view: &View<'_>, generated_at_ms: i64, out: &mut dyn Write) -> Result<()
 }
 
 /// How far each source has come.
-fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     writeln!(out, "\nSources: {}", grouped(view.sources.len() as u64))?;
     if view.sources.is_empty() {
         return Ok(writeln!(out, "nothing has been taken in yet")?);
@@ -125,7 +125,7 @@ fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 /// How a source stands to W, where that is not as for any other.
-fn presence_line(standing: &Standing, name: &str, out: &mut dyn Write) -> Result<(), Error> {
+fn presence_line(standing: &Standing, name: &str, out: &mut dyn Write) -> Result<(), ReportError> {
     let row = &standing.row;
     let since = row.presence_since_ms.map_or_else(String::new, |ms| format!(" since {}", utc(ms)));
     if row.idle {
@@ -168,7 +168,7 @@ fn source_cells(standing: &Standing, name: &str) -> [String; 8] {
 
 /// What each producer version sent, where producers say theirs. There can be a million of them, so
 /// none is kept: they are read once for the widths and once for the lines.
-fn version_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn version_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut columns = count_columns("producer_version");
     let mut is_empty = true;
     view.each_version(&mut |version, counts| {
@@ -189,7 +189,7 @@ fn count_table(
     name: &'static str,
     rows: Vec<[String; 6]>,
     out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<(), ReportError> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -217,7 +217,7 @@ fn counted(name: &str, counts: Counts) -> [String; 6] {
 }
 
 /// The windows, in two passes over the same state: the first finds the widths and the totals.
-fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut listed = Listed::default();
     view.each_window(&mut |window| {
         listed.add(window);
@@ -246,9 +246,9 @@ fn windows(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
             start = (window.start_ms, utc(window.start_ms));
         }
         let state = match window.state {
-            State::Open => "open*".to_owned(),
-            State::Final => "final".to_owned(),
-            State::Corrected => format!("corrected {}", window.revision),
+            WindowState::Open => "open*".to_owned(),
+            WindowState::Final => "final".to_owned(),
+            WindowState::Corrected => format!("corrected {}", window.revision),
         };
         let totals = &window.totals;
         let [count, sum, min, max] =
@@ -289,8 +289,8 @@ impl Listed {
     fn add(&mut self, window: &Window<'_>) {
         let totals = &window.totals;
         self.windows += 1;
-        self.open += u64::from(window.state == State::Open);
-        if window.state == State::Corrected {
+        self.open += u64::from(window.state == WindowState::Open);
+        if window.state == WindowState::Corrected {
             self.greatest_revision = self.greatest_revision.max(window.revision);
         }
         self.last_start_ms = self.last_start_ms.max(window.start_ms);
@@ -334,7 +334,7 @@ impl Listed {
 }
 
 /// The late events, in two passes as the windows are.
-fn late_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn late_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut columns = [
         Column::left("timestamp"),
         Column::right("timestamp_ms"),
@@ -421,7 +421,7 @@ fn age(now_ms: i64, then_ms: i64) -> String {
 }
 
 /// The held events alone, with how far ahead of the clock each is now.
-pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn held(view: &View<'_>, now_ms: i64, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut columns = [
         Column::left("timestamp"),
         Column::right("timestamp_ms"),

@@ -8,7 +8,7 @@ use crate::decode::{Decoder, Fault, Limits};
 use crate::engine::{Counts, Fact};
 use crate::model::event::{Chunk, Event};
 use crate::spool::name::shown;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::{Entries, Lookup, SqliteSnapshot};
 use crate::store::{Error, ReceiptRow};
 
@@ -84,7 +84,7 @@ impl<'w> Walk<'w> {
             {
                 let what = format!("ids of batch {}", at.batch);
                 let (expected, found) = ("a receipt of that batch", "none");
-                self.checkup.found(Code::EntryWithoutReceipt, what, expected, found);
+                self.checkup.found(FindingCode::EntryWithoutReceipt, what, expected, found);
             }
             self.entries.advance()?;
         }
@@ -116,7 +116,7 @@ impl<'w> Walk<'w> {
             if is_compared {
                 let what = format!("event {} of batch {batch}", at.event_index);
                 let expected = "one that its file has";
-                self.checkup.found(Code::EntryDiffers, what, expected, "an id more");
+                self.checkup.found(FindingCode::EntryDiffers, what, expected, "an id more");
             } else {
                 // without a file they are only counted
                 there = self.count(batch)?;
@@ -132,7 +132,7 @@ impl<'w> Walk<'w> {
         if there > expected || (there < expected && !self.has_horizon) {
             let what = format!("ids of batch {batch}");
             let expected = format!("{expected}, as its receipt says");
-            self.checkup.found(Code::EntryCount, what, expected, there.to_string());
+            self.checkup.found(FindingCode::EntryCount, what, expected, there.to_string());
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl<'w> Walk<'w> {
             let what = format!("receipt of batch {}", receipt.batch);
             let expected = format!("{taken_bytes} bytes, as done/{}", file.entry);
             let found = format!("{:?}", receipt.bytes);
-            self.checkup.found(Code::ReceiptDiffers, what, expected, found);
+            self.checkup.found(FindingCode::ReceiptDiffers, what, expected, found);
         }
     }
 
@@ -192,7 +192,7 @@ impl<'w> Walk<'w> {
         if told.into_iter().fold(0, u64::wrapping_add) != events {
             let what = format!("receipt of batch {}", receipt.batch);
             let expected = format!("{events} events, as in done/{name}");
-            self.checkup.found(Code::ReceiptDiffers, what, expected, counts.to_string());
+            self.checkup.found(FindingCode::ReceiptDiffers, what, expected, counts.to_string());
         }
         Ok(there)
     }
@@ -216,7 +216,7 @@ impl<'w> Walk<'w> {
             };
             let what = format!("event {index} of batch {batch} (id {:?})", event.id);
             let expected = format!("an id that is known: {} is remembered", event.timestamp_ms);
-            self.checkup.found(Code::EntryMissing, what, expected, found);
+            self.checkup.found(FindingCode::EntryMissing, what, expected, found);
         }
         events.restart(0);
         indexes.clear();
@@ -246,7 +246,7 @@ impl<'w> Walk<'w> {
                 None => "nothing that can be read".to_owned(),
             };
             let found = if found == expected { "another id".to_owned() } else { found };
-            self.checkup.found(Code::EntryDiffers, what, expected, found);
+            self.checkup.found(FindingCode::EntryDiffers, what, expected, found);
         }
         self.entries.advance()?;
         Ok(1)

@@ -10,7 +10,7 @@ use super::Verify;
 use crate::spool::Spool;
 use crate::spool::moves::{list_failed, read_reason};
 use crate::store::Error;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::SqliteSnapshot;
 
 /// What of a reason is looked at.
@@ -44,7 +44,7 @@ pub(super) fn check(
         let what = format!("failed/{}", file.entry);
         let expected = "its reason beside it, in NAME.error.json";
         if !file.has_reason {
-            checkup.found(Code::FailedWithoutReason, what, expected, "none");
+            checkup.found(FindingCode::FailedWithoutReason, what, expected, "none");
             continue;
         }
         let reason =
@@ -53,12 +53,12 @@ pub(super) fn check(
             });
         match reason {
             Ok(Reason { code, message, .. }) if code.is_empty() || message.is_empty() => {
-                checkup.found(Code::FailedWithoutReason, what, expected, "an empty one");
+                checkup.found(FindingCode::FailedWithoutReason, what, expected, "an empty one");
             }
             Ok(reason) => wanted.add(what, reason),
             // put back, or another reason by now
             Err(_) if fs::symlink_metadata(file.path(spool)).is_err() => {}
-            Err(error) => checkup.found(Code::FailedWithoutReason, what, expected, error),
+            Err(error) => checkup.found(FindingCode::FailedWithoutReason, what, expected, error),
         }
     }
     wanted.take_from(snapshot)?;
@@ -106,7 +106,7 @@ impl Wanted {
         unknown.sort_unstable();
         for (what, code) in unknown {
             let expected = format!("a note in the store that it was refused ({code})");
-            checkup.found(Code::RefusalMissing, what, expected, "none");
+            checkup.found(FindingCode::RefusalMissing, what, expected, "none");
         }
     }
 }

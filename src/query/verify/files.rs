@@ -15,7 +15,7 @@ use crate::model::event::Chunk;
 use crate::query::done_files::{self, Archive};
 use crate::spool::name::{is_ignored, shown};
 use crate::spool::{Entry, Spool};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::{Lookup, SqliteSnapshot};
 use crate::store::{Error, ReceiptRow};
 
@@ -196,7 +196,7 @@ impl DoneFiles {
         let Some(hash) = hash_of(receipt) else {
             let what = format!("receipt of batch {batch}");
             let found = format!("{:?}", receipt.sha256);
-            checkup.found(Code::ReceiptDiffers, what, "a hash", found);
+            checkup.found(FindingCode::ReceiptDiffers, what, "a hash", found);
             return false;
         };
         if self.take(receipt, &hash, |_| true) {
@@ -222,7 +222,7 @@ impl DoneFiles {
         if failed.find(receipt).is_ok() {
             let found = format!("failed/{entry}");
             let what = format!("file of batch {batch}");
-            checkup.found(Code::FailedButIn, what, format!("done/{entry}"), found);
+            checkup.found(FindingCode::FailedButIn, what, format!("done/{entry}"), found);
         }
         self.named.insert(entry, batch);
         false
@@ -239,7 +239,7 @@ impl DoneFiles {
         let (batch, taken) = (receipt.batch, receipt.bytes.unwrap_or_default());
         let expected = format!("the file of batch {batch}, of {taken} bytes");
         let found = format!("these, and {} bytes behind them", file.bytes.saturating_sub(taken));
-        checkup.note(Code::FileGrown, format!("done/{entry}"), expected, found);
+        checkup.note(FindingCode::FileGrown, format!("done/{entry}"), expected, found);
         true
     }
 
@@ -251,14 +251,19 @@ impl DoneFiles {
         let entry = Entry::parse(&receipt.file);
         if entry.as_ref().is_some_and(|entry| is_name_of(found, entry)) {
             let expected = format!("source {:?}, whose folder it lies in", found.source());
-            checkup.found(Code::ReceiptDiffers, what, expected, format!("{:?}", receipt.source));
+            checkup.found(
+                FindingCode::ReceiptDiffers,
+                what,
+                expected,
+                format!("{:?}", receipt.source),
+            );
             return;
         }
         let name = receipt.file.rsplit('/').next().and_then(Entry::parse);
         let bare = Entry::new(None, found.name.clone());
         if !name.is_some_and(|name| is_name_of(&bare, &name)) {
             let expected = format!("done/{}", receipt.file);
-            checkup.found(Code::ReceiptName, what, expected, format!("done/{found}"));
+            checkup.found(FindingCode::ReceiptName, what, expected, format!("done/{found}"));
         }
     }
 
@@ -294,7 +299,7 @@ impl DoneFiles {
                 Other::Lost(found) => {
                     let what = format!("done/{}", file.entry);
                     let expected = "a receipt, and all of its events in the store";
-                    checkup.found(Code::LostCommit, what, expected, found);
+                    checkup.found(FindingCode::LostCommit, what, expected, found);
                     lost.push(file.clone());
                 }
                 Other::Wrong(code, expected, found) => {
@@ -323,7 +328,7 @@ impl DoneFiles {
         let changed = named.map(|(_, batch)| {
             let expected = format!("the file of batch {batch}, by the hash of its receipt");
             let found = format!("another hash ({} bytes)", file.bytes);
-            Other::Wrong(Code::FileChanged, expected, found)
+            Other::Wrong(FindingCode::FileChanged, expected, found)
         });
         let Some(lookup) = lookup else {
             let found = "no receipt; the ledger cannot tell whether its events are in";
@@ -337,7 +342,11 @@ impl DoneFiles {
             }
             Err(Unread::NoBatch(why)) => {
                 let found = format!("no receipt; it is no batch: {why}");
-                return Ok(Other::Wrong(Code::FileWithoutReceipt, RECEIPT.to_owned(), found));
+                return Ok(Other::Wrong(
+                    FindingCode::FileWithoutReceipt,
+                    RECEIPT.to_owned(),
+                    found,
+                ));
             }
         };
         let Standing { events, contradicting, forgotten, .. } = standing;
@@ -363,7 +372,7 @@ impl DoneFiles {
             0 if events == 0 => Other::Lost("no receipt; it holds no events".to_owned()),
             0 => {
                 let found = format!("no receipt; its {events} events are known by other files");
-                Other::Wrong(Code::FileWithoutReceipt, RECEIPT.to_owned(), found)
+                Other::Wrong(FindingCode::FileWithoutReceipt, RECEIPT.to_owned(), found)
             }
         })
     }
@@ -374,7 +383,7 @@ const RECEIPT: &str = "a receipt: only what was taken in lies in done/";
 /// What a file without a receipt is.
 enum Other {
     Lost(String),
-    Wrong(Code, String, String),
+    Wrong(FindingCode, String, String),
     Unknown,
     Gone,
 }

@@ -14,7 +14,7 @@ use crate::decode::Limits;
 use crate::engine::Fact;
 use crate::model::event::Chunk;
 use crate::spool::Spool;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::{Options, Scratch, SqliteSnapshot, SqliteStore};
 use crate::store::{Error, Snapshot};
 pub use files::{DoneFile, DoneFiles};
@@ -57,7 +57,7 @@ impl Verify<'_> {
             Ok(snapshot) => snapshot,
             Err(Error::Corrupt(text)) => {
                 let (what, expected) = ("the store", "a store that can be opened");
-                all.checkup.found(Code::StoreUnreadable, what, expected, text);
+                all.checkup.found(FindingCode::StoreUnreadable, what, expected, text);
                 return Ok(all);
             }
             Err(error) => return Err(error),
@@ -65,7 +65,7 @@ impl Verify<'_> {
         match self.look(&snapshot, &mut all) {
             Err(Error::Corrupt(text)) => {
                 let (what, expected) = ("the store", "rows that can be read");
-                all.checkup.found(Code::StoreUnreadable, what, expected, text);
+                all.checkup.found(FindingCode::StoreUnreadable, what, expected, text);
             }
             looked => looked?,
         }
@@ -169,7 +169,7 @@ fn readable<T>(
     match result {
         Ok(done) => Ok(Some(done)),
         Err(Error::Corrupt(text)) => {
-            checkup.found(Code::StoreUnreadable, what, "rows that can be read", text);
+            checkup.found(FindingCode::StoreUnreadable, what, "rows that can be read", text);
             Ok(None)
         }
         Err(error) => Err(error),

@@ -10,7 +10,7 @@ use crate::model::clock::Clock;
 use crate::model::event::Event;
 use crate::pipeline::admin_batch::{self, Asked, Done, Settling};
 use crate::pipeline::ingest::{Ended, Ingest, Mode, Seconds, Unwatched};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::{KeptIn, KeptOne, Scratch, SqliteSnapshot};
 use crate::store::{Act, Delivery, Error, Kept, ReceiptRow, Store};
 
@@ -24,7 +24,7 @@ enum Stop {
     /// What is needed for it is not there.
     Untold(String),
     /// A batch came out otherwise, so that no other can be compared.
-    Differs(Code, String, String, String),
+    Differs(FindingCode, String, String, String),
 }
 
 impl From<Error> for Stop {
@@ -119,13 +119,13 @@ impl Replay<'_> {
         match ingest.run(self.scratch.store(), opened, &mut Unwatched) {
             Ok(Ended::Committed(committed)) if committed.batch == batch => Ok(()),
             Ok(Ended::Refused(refused)) => Err(Stop::Differs(
-                Code::ReceiptDiffers,
+                FindingCode::ReceiptDiffers,
                 what,
                 "taken in, as its receipt says".to_owned(),
                 format!("refused ({}): {}", refused.refusal.code.name(), refused.refusal.message),
             )),
             Ok(other) => Err(Stop::Untold(format!("{what} came out as {other:?}"))),
-            Err(crate::pipeline::ingest::Error::Store(error)) => Err(in_scratch(error)),
+            Err(crate::pipeline::ingest::IngestError::Store(error)) => Err(in_scratch(error)),
             Err(error) => Err(Stop::Untold(error.to_string())),
         }
     }
@@ -199,23 +199,23 @@ impl Replay<'_> {
         &self,
         receipt: &ReceiptRow,
         name: &str,
-        done: Result<Done, admin_batch::Error>,
+        done: Result<Done, admin_batch::AdminBatchError>,
     ) -> Result<(), Stop> {
         let differs = |found: String| {
             let what = format!("batch {} ({name}), played again", receipt.batch);
             let expected = format!("watermark {}, as its receipt says", receipt.watermark_ms);
-            Stop::Differs(Code::ReceiptDiffers, what, expected, found)
+            Stop::Differs(FindingCode::ReceiptDiffers, what, expected, found)
         };
         match done {
             Ok(done) if done.batch == Some(receipt.batch) => Ok(()),
             Ok(_) => Err(differs("there was nothing to do".to_owned())),
-            Err(admin_batch::Error::Behind { watermark_ms, .. }) => {
+            Err(admin_batch::AdminBatchError::Behind { watermark_ms, .. }) => {
                 Err(differs(format!("watermark {watermark_ms} already")))
             }
-            Err(admin_batch::Error::Store(Error::Overflow(_))) => {
+            Err(admin_batch::AdminBatchError::Store(Error::Overflow(_))) => {
                 Err(differs("windows would leave the 64-bit range".to_owned()))
             }
-            Err(admin_batch::Error::Store(error)) => Err(in_scratch(error)),
+            Err(admin_batch::AdminBatchError::Store(error)) => Err(in_scratch(error)),
         }
     }
 }
@@ -256,7 +256,7 @@ impl<'s> Wanted<'s> {
         }
         let Some(one) = self.next else { return Ok(()) };
         Err(Stop::Differs(
-            Code::SettledDiffers,
+            FindingCode::SettledDiffers,
             format!("event {:?}, in batch {batch} ({act})", one.id),
             "one that was kept by then".to_owned(),
             "none, when all batches before are played again".to_owned(),

@@ -20,8 +20,8 @@ impl World {
     }
 
     /// A process that ends as it is after this; who is suspected by the next one.
-    fn after(&self, process: impl FnOnce(&Trying)) -> Vec<(String, u32)> {
-        let (trying, _) = Trying::begin(&self.spool).unwrap();
+    fn after(&self, process: impl FnOnce(&InFlight)) -> Vec<(String, u32)> {
+        let (trying, _) = InFlight::begin(&self.spool).unwrap();
         process(&trying);
         drop(trying);
         self.left()
@@ -40,7 +40,7 @@ impl World {
         (entry, opened)
     }
 
-    fn take(&self, trying: &Trying, hand: Hand, name: &str) {
+    fn take(&self, trying: &InFlight, hand: Hand, name: &str) {
         let (entry, opened) = self.opened(name);
         trying.take(hand, &entry, &opened);
     }
@@ -54,14 +54,14 @@ fn one(name: &str, deaths: u32) -> Vec<(String, u32)> {
 fn who_dies_with_a_file_in_hand_makes_it_suspected_and_who_put_it_down_does_not() {
     let world = World::new();
     assert!(world.after(|_| {}).is_empty());
-    let put_down = |trying: &Trying| {
+    let put_down = |trying: &InFlight| {
         world.take(trying, Hand::Reader, "a");
         trying.get_on(Hand::Reader, 3);
         trying.put_down(Hand::Reader);
     };
     assert!(world.after(put_down).is_empty());
     for deaths in 1..=3 {
-        let both = |trying: &Trying| {
+        let both = |trying: &InFlight| {
             world.take(trying, Hand::Reader, "a");
             world.take(trying, Hand::Writer, "a");
         };
@@ -81,7 +81,7 @@ fn the_reader_and_the_writer_are_suspected_together_and_after_a_panic_only_one_o
         (Excuse::Stuck, vec![("a".to_owned(), 0), ("b".to_owned(), 0)]),
     ] {
         let world = World::new();
-        let both = |trying: &Trying| {
+        let both = |trying: &InFlight| {
             world.take(trying, Hand::Reader, "a");
             world.take(trying, Hand::Writer, "b");
             trying.excuse(excuse);
@@ -94,14 +94,14 @@ fn the_reader_and_the_writer_are_suspected_together_and_after_a_panic_only_one_o
 fn deaths_at_other_places_of_a_large_file_do_not_add_up() {
     let world = World::new();
     for step in [2, 30, 60] {
-        let far = |trying: &Trying| {
+        let far = |trying: &InFlight| {
             world.take(trying, Hand::Reader, "a");
             trying.get_on(Hand::Reader, step);
         };
         assert_eq!(world.after(far), one("a", 1), "{step}");
     }
     for deaths in 2..=3 {
-        let there = |trying: &Trying| {
+        let there = |trying: &InFlight| {
             world.take(trying, Hand::Reader, "a");
             trying.get_on(Hand::Reader, 60);
             world.take(trying, Hand::Writer, "a");
@@ -110,7 +110,7 @@ fn deaths_at_other_places_of_a_large_file_do_not_add_up() {
         assert_eq!(world.after(there), one("a", deaths));
     }
     // who was stuck there, and killed for that, adds nothing and takes nothing away
-    let stuck = |trying: &Trying| {
+    let stuck = |trying: &InFlight| {
         world.take(trying, Hand::Reader, "a");
         trying.excuse(Excuse::Stuck);
     };
@@ -120,14 +120,14 @@ fn deaths_at_other_places_of_a_large_file_do_not_add_up() {
 #[test]
 fn another_file_of_that_name_and_one_that_went_are_not_suspected() {
     let world = World::new();
-    let take = |trying: &Trying| world.take(trying, Hand::Reader, "a");
+    let take = |trying: &InFlight| world.take(trying, Hand::Reader, "a");
     assert_eq!(world.after(take), one("a", 1));
     fs::write(world.spool.root().join("new"), "another").unwrap();
     fs::rename(world.spool.root().join("new"), world.spool.inbox().join("a")).unwrap();
-    assert!(Trying::begin(&world.spool).unwrap().1.is_empty());
+    assert!(InFlight::begin(&world.spool).unwrap().1.is_empty());
     assert_eq!(world.after(take), one("a", 1));
     fs::remove_file(world.spool.inbox().join("a")).unwrap();
-    assert!(Trying::begin(&world.spool).unwrap().1.is_empty());
+    assert!(InFlight::begin(&world.spool).unwrap().1.is_empty());
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn the_note_of_another_boot_a_damaged_one_and_one_of_the_future_say_nothing() {
     }
     for noise in [vec![b'x'; 9000], vec![0; 9000], vec![0xff; 5000]] {
         fs::write(&path, noise).unwrap();
-        assert!(Trying::begin(&world.spool).unwrap().1.is_empty());
+        assert!(InFlight::begin(&world.spool).unwrap().1.is_empty());
     }
     // kept suspects stay, whatever the boot
-    let suspect = Suspect {
+    let suspect = CrashSuspect {
         file: "a".to_owned(),
         deaths: 2,
         stuck: 1,
@@ -155,8 +155,8 @@ fn the_note_of_another_boot_a_damaged_one_and_one_of_the_future_say_nothing() {
         mark: world.opened("a").1.seen().mark(),
         places: vec!["r0".to_owned()],
     };
-    Trying::begin(&world.spool).unwrap().0.keep(std::slice::from_ref(&suspect)).unwrap();
-    assert_eq!(Trying::begin(&world.spool).unwrap().1, [suspect]);
+    InFlight::begin(&world.spool).unwrap().0.keep(std::slice::from_ref(&suspect)).unwrap();
+    assert_eq!(InFlight::begin(&world.spool).unwrap().1, [suspect]);
 }
 
 #[test]
@@ -172,6 +172,6 @@ fn any_name_that_a_file_can_have_comes_back() {
     let opened = safe_open::open_entry(world.spool.inbox(), &entry).unwrap();
     let found = world.after(|trying| trying.take(Hand::Writer, &entry, &opened));
     assert_eq!(found, [(entry.shown(), 1)]);
-    let (_, suspects) = Trying::begin(&world.spool).unwrap();
+    let (_, suspects) = InFlight::begin(&world.spool).unwrap();
     assert_eq!(suspects[0].entry(), Some(entry));
 }

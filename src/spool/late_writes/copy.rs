@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::Stamp;
-use crate::spool::moves::{self, ShelveError};
+use crate::spool::moves::{self, MoveError};
 use crate::spool::safe_open::{self, OpenError};
 use crate::spool::{Entry, Spool, folder, reason_file, remove};
 
@@ -60,8 +60,8 @@ impl fmt::Display for NotCopied {
     }
 }
 
-impl From<ShelveError> for NotCopied {
-    fn from(error: ShelveError) -> NotCopied {
+impl From<MoveError> for NotCopied {
+    fn from(error: MoveError) -> NotCopied {
         NotCopied::Io(error.to_string())
     }
 }
@@ -101,7 +101,7 @@ impl Copy {
         Ok(placed?)
     }
 
-    fn try_place(&self, spool: &Spool) -> Result<PathBuf, ShelveError> {
+    fn try_place(&self, spool: &Spool) -> Result<PathBuf, MoveError> {
         let from =
             folder::open(spool.failed()).map_err(|error| moves::io_at(spool.failed(), error))?;
         let to = moves::make_to(spool, spool.inbox(), &self.entry)?;

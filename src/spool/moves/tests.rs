@@ -18,7 +18,7 @@ fn to_failed(
     entry: &Entry,
     opened: Option<&Opened>,
     reason: &[u8],
-) -> Result<PathBuf, ShelveError> {
+) -> Result<PathBuf, MoveError> {
     super::to_failed(
         spool,
         entry,
@@ -157,7 +157,7 @@ fn a_link_in_place_of_a_folder_does_not_lead_out_of_the_spool() {
     fs::remove_dir(spool.inbox().join("gw")).unwrap();
     symlink(&outside, spool.inbox().join("gw")).unwrap();
     let moved = to_failed(&spool, &ours, None, REASON);
-    assert!(matches!(moved, Err(ShelveError::Gone)), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Gone)), "{moved:?}");
     assert_eq!(names(&outside), ["a"]);
 }
 
@@ -171,7 +171,7 @@ fn only_the_file_that_was_read_is_moved() {
     fs::write(&other, "new").unwrap();
     fs::rename(&other, &path).unwrap();
     for moved in [to_done(&spool, &a, &opened), to_failed(&spool, &a, Some(&opened), REASON)] {
-        assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
+        assert!(matches!(moved, Err(MoveError::Replaced)), "{moved:?}");
     }
     assert_eq!(read(&path), "new");
 
@@ -179,18 +179,18 @@ fn only_the_file_that_was_read_is_moved() {
     let mut writer = File::options().append(true).open(&path).unwrap();
     writer.write_all(b"er").unwrap();
     for moved in [to_done(&spool, &a, &opened), to_failed(&spool, &a, Some(&opened), REASON)] {
-        assert!(matches!(moved, Err(ShelveError::Changed)), "{moved:?}");
+        assert!(matches!(moved, Err(MoveError::Changed)), "{moved:?}");
     }
     assert_eq!(read(&path), "newer");
 
     let opened = open_entry(spool.inbox(), &a).unwrap();
     fs::remove_file(&path).unwrap();
     for moved in [to_done(&spool, &a, &opened), to_failed(&spool, &a, Some(&opened), REASON)] {
-        assert!(matches!(moved, Err(ShelveError::Gone)), "{moved:?}");
+        assert!(matches!(moved, Err(MoveError::Gone)), "{moved:?}");
     }
     fs::create_dir(&path).unwrap();
     let moved = to_failed(&spool, &a, None, REASON);
-    assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Replaced)), "{moved:?}");
     assert!(names(spool.done()).is_empty() && names(spool.failed()).is_empty());
 }
 
@@ -207,13 +207,13 @@ fn what_took_the_name_just_before_the_move_is_put_back() {
     let to = folder::open(spool.done()).unwrap();
     let placed = (&to, spool.done(), &entry("a.1"));
     let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
-    assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Replaced)), "{moved:?}");
     assert_eq!(read(spool.inbox().join("a")), "new");
 
     // and its name is taken once more by then
     fs::write(spool.done().join("a.1"), "newer").unwrap();
     let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
-    assert!(matches!(moved, Err(ShelveError::Replaced)), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Replaced)), "{moved:?}");
     assert_eq!(read(spool.inbox().join("a")), "new");
     assert_eq!(read(spool.inbox().join("a.1")), "newer");
 
@@ -221,7 +221,7 @@ fn what_took_the_name_just_before_the_move_is_put_back() {
     fs::rename(spool.root().join("away"), spool.done().join("a.1")).unwrap();
     fs::write(spool.done().join("a.1"), "longer").unwrap();
     let moved = check_moved(&spool, (&from, &a), placed, (&ours, Some(&opened)));
-    assert!(matches!(moved, Err(ShelveError::Changed)), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Changed)), "{moved:?}");
     assert_eq!(names(spool.inbox()), ["a", "a.1", "a.2"]);
     assert!(names(spool.done()).is_empty());
 }
@@ -305,13 +305,13 @@ fn without_a_reason_nothing_is_moved() {
     };
     chmod(spool.failed(), 0o500);
     let moved = to_failed(&spool, &a, Some(&opened), REASON);
-    assert!(matches!(moved, Err(ShelveError::Io(..))), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Io(..))), "{moved:?}");
     assert_eq!(read(spool.inbox().join("a")), "1");
     // the file cannot leave: its reason does not stay behind alone
     chmod(spool.failed(), 0o700);
     chmod(spool.inbox(), 0o500);
     let moved = to_failed(&spool, &a, Some(&opened), REASON);
-    assert!(matches!(moved, Err(ShelveError::Io(..))), "{moved:?}");
+    assert!(matches!(moved, Err(MoveError::Io(..))), "{moved:?}");
     assert!(names(spool.failed()).is_empty());
     chmod(spool.inbox(), 0o700);
     to_failed(&spool, &a, Some(&opened), REASON).unwrap();
@@ -334,9 +334,9 @@ fn retrying_overwrites_nothing_and_takes_the_reason_along() {
     assert_eq!(names(spool.failed()), ["gw"]);
     assert!(names(&spool.failed().join("gw")).is_empty());
     let again = back_to_inbox(&spool, &a);
-    assert!(matches!(again, Err(ShelveError::Gone)), "{again:?}");
+    assert!(matches!(again, Err(MoveError::Gone)), "{again:?}");
     let folder = back_to_inbox(&spool, &entry("gw"));
-    assert!(matches!(folder, Err(ShelveError::Replaced)), "{folder:?}");
+    assert!(matches!(folder, Err(MoveError::Replaced)), "{folder:?}");
 }
 
 #[test]

@@ -130,8 +130,8 @@ fn hints_and_links_make_a_young_file_ready_and_writers_keep_it_back() {
     let scan = scanner.scan(&spool, now, wall).unwrap();
     assert_eq!(shown(&scan.ready), ["linked", "moved", "gw/moved"]);
     let waiting = |name| Entry::new(None, name);
-    let open = |name| (waiting(name), Why::OpenForWriting);
-    let changing = |name| (waiting(name), Why::StillChanging);
+    let open = |name| (waiting(name), NotReady::OpenForWriting);
+    let changing = |name| (waiting(name), NotReady::StillChanging);
     assert_eq!(scan.waiting, [open("linked-open"), changing("open"), changing("plain")]);
     let longest = Some((waiting("linked-open"), now));
     assert_eq!(scan.longest_open, longest);
@@ -167,7 +167,7 @@ fn what_is_put_back_waits_anew_even_if_it_came_whole() {
     scanner.put_back(&entry, 1, now);
     scanner.put_back(&Entry::new(Some("no"), "such"), 1, now);
     let scan = scanner.scan(&spool, now + SETTLE - ms(1), wall + SETTLE - ms(1)).unwrap();
-    assert_eq!(scan.waiting, [(entry.clone(), Why::StillChanging)]);
+    assert_eq!(scan.waiting, [(entry.clone(), NotReady::StillChanging)]);
     assert_eq!(scan.look_again_in, Some(LEAST_WAIT));
     let scan = scanner.scan(&spool, now + SETTLE, wall + SETTLE).unwrap();
     assert_eq!(scan.ready, [entry]);

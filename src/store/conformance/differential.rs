@@ -11,7 +11,7 @@ use crate::engine::Presence;
 use crate::engine::settings::{LatePolicy, LateRule, Settings};
 use crate::model::clock::Clock;
 use crate::model::event::{Event, Place};
-use crate::store::failing::{FailingStore, Failure};
+use crate::store::failing::{FailedCall, FailingStore};
 use crate::store::memory::MemoryStore;
 use crate::store::{Error, EventRef, Pruned, RememberedRow, Retention, Snapshot, Store};
 
@@ -22,7 +22,7 @@ struct Step {
     /// Lengths of the chunks, for the model and for the store under test.
     cuts: [usize; 2],
     /// Whether the answer of its commit is lost, or the process begins anew afterwards.
-    fate: Fate,
+    fate: ModelFate,
     /// The call that fails in an act with such a fate, if there are so many.
     fail_at: usize,
 }
@@ -41,7 +41,7 @@ enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ModelFate {
     Calm,
     AnswerLost,
     DroppedFirst,
@@ -101,10 +101,10 @@ fn something() -> impl Strategy<Value = What> {
 
 fn a_step() -> impl Strategy<Value = Step> {
     let fate = prop_oneof![
-        5 => Just(Fate::Calm),
-        1 => Just(Fate::AnswerLost),
-        1 => Just(Fate::DroppedFirst),
-        1 => Just(Fate::Reopened),
+        5 => Just(ModelFate::Calm),
+        1 => Just(ModelFate::AnswerLost),
+        1 => Just(ModelFate::DroppedFirst),
+        1 => Just(ModelFate::Reopened),
     ];
     (something(), 1usize..8, 1usize..8, fate, 0usize..9).prop_map(
         |(what, one, other, fate, fail_at)| Step { what, cuts: [one, other], fate, fail_at },
@@ -165,9 +165,9 @@ fn live<T: Subject>(
     cut: usize,
 ) -> (T::Store, String) {
     let failing = match step.fate {
-        Fate::AnswerLost => Some(Failure::LostAfter),
-        Fate::DroppedFirst => Some(Failure::Io),
-        Fate::Calm | Fate::Reopened => None,
+        ModelFate::AnswerLost => Some(FailedCall::LostAfter),
+        ModelFate::DroppedFirst => Some(FailedCall::Io),
+        ModelFate::Calm | ModelFate::Reopened => None,
     };
     if let Some(failure) = failing {
         let fail_at = match &step.what {
@@ -186,7 +186,7 @@ fn live<T: Subject>(
     if let What::Later(by_ms) = step.what {
         *now_ms += by_ms;
         store = subject.reopen_at(store, *now_ms);
-    } else if step.fate == Fate::Reopened {
+    } else if step.fate == ModelFate::Reopened {
         store = subject.reopen(store);
     }
     (store, found)

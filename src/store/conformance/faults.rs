@@ -5,7 +5,7 @@ use super::world::*;
 use crate::engine::Presence;
 use crate::engine::settings::Settings;
 use crate::engine::totals::Totals;
-use crate::store::failing::{FailingStore, Failure};
+use crate::store::failing::{FailedCall, FailingStore};
 use crate::store::{Begun, Committed, Error, Retention, Store};
 
 fn history() -> Vec<Vec<Ev>> {
@@ -25,7 +25,7 @@ pub(super) fn a_failure_anywhere_leaves_nothing_behind(subject: &impl Subject) {
         }
         store
     };
-    let mut whole = FailingStore::new(made(settings()), usize::MAX, Failure::Io);
+    let mut whole = FailingStore::new(made(settings()), usize::MAX, FailedCall::Io);
     let before = subject.dump(whole.inner());
     let expected = ingest(&mut whole, &delivery(9), &[first, second]).unwrap();
     let (calls, after) = (whole.calls(), subject.dump(whole.inner()));
@@ -33,15 +33,16 @@ pub(super) fn a_failure_anywhere_leaves_nothing_behind(subject: &impl Subject) {
     let k_at_4000 = (4000, "k".to_owned(), Totals { count: 2, sum: 13, min: 6, max: 7 });
     assert!(after.windows.contains(&k_at_4000), "{:?}", after.windows);
 
-    for failure in Failure::ALL {
+    for failure in FailedCall::ALL {
         for fail_at in 0..calls {
             let mut store = FailingStore::new(made(settings()), fail_at, failure);
             let failed = ingest(&mut store, &delivery(9), &[first, second]);
             let case = format!("{failure:?} at call {fail_at}: {failed:?}");
             assert!(failed.is_err() && store.has_failed(), "{case}");
             let is_commit = fail_at + 1 == calls;
-            let is_in = is_commit && failure == Failure::LostAfter;
-            let lost = is_commit && matches!(failure, Failure::LostBefore | Failure::LostAfter);
+            let is_in = is_commit && failure == FailedCall::LostAfter;
+            let lost =
+                is_commit && matches!(failure, FailedCall::LostBefore | FailedCall::LostAfter);
             let unknown = matches!(failed, Err(Stopped::Store(Error::Unknown(_))));
             assert_eq!(unknown, lost, "{case}");
             let now = subject.dump(store.inner());
@@ -75,18 +76,18 @@ pub(super) fn a_failure_anywhere_in_an_act_leaves_nothing_behind(subject: &impl 
         ("idle", |store| change_presence(store, 9, &["s", "new"], Presence::Idle)),
     ];
     for (name, act) in acts {
-        let mut whole = FailingStore::new(made(), usize::MAX, Failure::Io);
+        let mut whole = FailingStore::new(made(), usize::MAX, FailedCall::Io);
         let before = subject.dump(whole.inner());
         let expected = act(&mut whole).unwrap();
         let (calls, after) = (whole.calls(), subject.dump(whole.inner()));
         assert_ne!(before.summary, after.summary, "{name} does something");
-        for failure in [Failure::Busy, Failure::LostBefore, Failure::LostAfter] {
+        for failure in [FailedCall::Busy, FailedCall::LostBefore, FailedCall::LostAfter] {
             for fail_at in 0..calls {
                 let mut store = FailingStore::new(made(), fail_at, failure);
                 let failed = act(&mut store);
                 let case = format!("{name}: {failure:?} at call {fail_at}: {failed:?}");
                 assert!(failed.is_err() && store.has_failed(), "{case}");
-                let is_in = fail_at + 1 == calls && failure == Failure::LostAfter;
+                let is_in = fail_at + 1 == calls && failure == FailedCall::LostAfter;
                 let now = subject.dump(store.inner());
                 assert_eq!(now, if is_in { after.clone() } else { before.clone() }, "{case}");
                 let mut store = store.into_inner();
@@ -95,7 +96,7 @@ pub(super) fn a_failure_anywhere_in_an_act_leaves_nothing_behind(subject: &impl 
             }
         }
     }
-    let mut store = FailingStore::new(made(), 0, Failure::Full);
+    let mut store = FailingStore::new(made(), 0, FailedCall::Full);
     let before = subject.dump(store.inner());
     let ever = Some(i64::MAX);
     let all = Retention { windows_before_ms: ever, late_before_ms: ever, ..Retention::default() };

@@ -1,7 +1,7 @@
 //! Batches that are synced together: each whole by itself, none durable before all are.
 
 use super::world::*;
-use crate::store::failing::{FailingStore, Failure};
+use crate::store::failing::{FailedCall, FailingStore};
 use crate::store::{Begun, Error, Store};
 
 fn events(number: u64) -> [Ev; 2] {
@@ -56,22 +56,22 @@ fn group<S: Store>(store: &mut S, refuse: bool) -> Result<(), Stopped> {
 }
 
 pub(super) fn a_failure_anywhere_in_a_group_leaves_whole_batches(subject: &impl Subject) {
-    let mut whole = FailingStore::new(subject.make(settings()), usize::MAX, Failure::Io);
+    let mut whole = FailingStore::new(subject.make(settings()), usize::MAX, FailedCall::Io);
     group(&mut whole, true).unwrap();
     let (calls, after) = (whole.calls(), subject.dump(whole.inner()));
     assert_eq!(calls, 3 * 5 + 2, "begin, facts, progress, apply and commit of each; the rest");
-    for failure in Failure::ALL {
+    for failure in FailedCall::ALL {
         for fail_at in 0..calls {
             let mut store = FailingStore::new(subject.make(settings()), fail_at, failure);
             let failed = group(&mut store, true);
             let case = format!("{failure:?} at call {fail_at}: {failed:?}");
             assert!(failed.is_err() && store.has_failed(), "{case}");
-            let is_lost = matches!(failure, Failure::LostBefore | Failure::LostAfter);
+            let is_lost = matches!(failure, FailedCall::LostBefore | FailedCall::LostAfter);
             let can_be_lost = fail_at + 1 == calls || (fail_at < 15 && fail_at % 5 == 4);
             let unknown = matches!(failed, Err(Stopped::Store(Error::Unknown(_))));
             assert_eq!(unknown, is_lost && can_be_lost, "{case}");
             let before_it = (fail_at / 5).min(3) as u64;
-            let is_in = u64::from(failure == Failure::LostAfter && fail_at < 15 && unknown);
+            let is_in = u64::from(failure == FailedCall::LostAfter && fail_at < 15 && unknown);
             let summary = subject.dump(store.inner()).summary;
             assert_eq!(summary.batches, before_it + is_in, "{case}");
             // given again, under the same tokens

@@ -13,12 +13,12 @@ use crate::store::{
     Overflowing, PresenceRow, Receipt, RevisionRow, SettledRow, Settlement, SourceRow,
 };
 
-use super::{Aside, Kept, MemoryStore, Remembered, State, Window};
+use super::{Aside, Kept, MemoryState, MemoryStore, Remembered, Window};
 
 pub(super) struct MemoryBatch<'s> {
     pub(super) store: &'s mut MemoryStore,
     pub(super) number: u64,
-    pub(super) state: State,
+    pub(super) state: MemoryState,
     pub(super) now_ms: i64,
     pub(super) delivery: Delivery,
     pub(super) named: BTreeSet<String>,

@@ -25,14 +25,14 @@ pub use read::MemorySnapshot;
 pub struct MemoryStore {
     clock: Clock,
     following: Following,
-    state: State,
+    state: MemoryState,
     // what a power cut would leave
-    durable: Box<State>,
+    durable: Box<MemoryState>,
 }
 
 /// All that there is; a snapshot is a copy of it.
 #[derive(Clone, Debug)]
-struct State {
+struct MemoryState {
     settings: Settings,
     watermark_ms: i64,
     last_number: u64,
@@ -106,7 +106,7 @@ struct Kept {
 impl MemoryStore {
     /// An empty store.
     pub fn new(settings: Settings, clock: Clock) -> MemoryStore {
-        let state = State {
+        let state = MemoryState {
             settings,
             watermark_ms: 0,
             last_number: 0,

@@ -6,10 +6,10 @@ use crate::engine::window;
 use crate::store::retention::Moment;
 use crate::store::{Pruned, Retention};
 
-use super::State;
+use super::MemoryState;
 
-pub(super) fn prune(state: &mut State, what: &Retention, now_ms: i64) -> Pruned {
-    let State { watermark_ms, last_number, .. } = *state;
+pub(super) fn prune(state: &mut MemoryState, what: &Retention, now_ms: i64) -> Pruned {
+    let MemoryState { watermark_ms, last_number, .. } = *state;
     let bounds = what.bounds(&state.settings, Moment { watermark_ms, last_number, now_ms });
     let mut pruned = Pruned::default();
     let window_ms = state.settings.window_ms();
@@ -57,7 +57,7 @@ pub(super) fn prune(state: &mut State, what: &Retention, now_ms: i64) -> Pruned 
     pruned
 }
 
-fn windows(state: &mut State, from_ms: i64, pruned: &mut Pruned) {
+fn windows(state: &mut MemoryState, from_ms: i64, pruned: &mut Pruned) {
     let window_ms = state.settings.window_ms();
     let mut awaited: HashMap<(i64, String), u64> = HashMap::new();
     for late in state.late.values().filter(|late| late.applied_in.is_none()) {
@@ -73,7 +73,7 @@ fn windows(state: &mut State, from_ms: i64, pruned: &mut Pruned) {
     state.windows.retain(|place, _| !goes(place));
 }
 
-fn accounts(state: &mut State, from_ms: i64, pruned: &mut Pruned) {
+fn accounts(state: &mut MemoryState, from_ms: i64, pruned: &mut Pruned) {
     let before = state.windows.keys().take_while(|(start_ms, _)| *start_ms < from_ms);
     let left: HashSet<&str> = before.map(|(_, key)| key.as_str()).collect();
     let held: HashSet<(&str, &str)> =

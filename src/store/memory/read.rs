@@ -9,16 +9,16 @@ use crate::store::{
     RevisionRow, SettledRow, Snapshot, SourceRow, Span, Summary, WindowRow,
 };
 
-use super::State;
+use super::MemoryState;
 
 /// The state of a store at the moment when this was taken.
 #[derive(Clone, Debug)]
 pub struct MemorySnapshot {
-    state: State,
+    state: MemoryState,
 }
 
 impl MemorySnapshot {
-    pub(super) fn of(state: State) -> MemorySnapshot {
+    pub(super) fn of(state: MemoryState) -> MemorySnapshot {
         MemorySnapshot { state }
     }
 }

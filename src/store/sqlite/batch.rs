@@ -10,10 +10,10 @@ use crate::store::{
 };
 
 use super::SqliteStore;
-use super::cache::Memory;
+use super::cache::Cache;
 use super::tables::side_output::Origin;
 use super::tables::sources::Delivered;
-use super::tables::store_meta::{Head, Stamp};
+use super::tables::store_meta::{Stamp, StoreMeta};
 use super::tables::windows::Written;
 use super::tables::{receipts, settlement, side_output, sources, store_meta, windows};
 
@@ -22,18 +22,18 @@ pub(super) struct SqliteBatch<'s> {
     store: &'s mut SqliteStore,
     delivery: Delivery,
     number: u64,
-    head: Head,
+    head: StoreMeta,
     /// The state of the store in which it began.
     begun: Stamp,
     now_ms: Option<i64>,
     windows_closed: u64,
     closings: Vec<u64>,
     presence_changes: u64,
-    state: State,
+    state: BatchState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BatchState {
     Open,
     /// A window would leave its range, or an event was settled twice: it can only be dropped.
     Spoilt,
@@ -42,7 +42,7 @@ enum State {
 
 impl<'s> SqliteBatch<'s> {
     /// The batch after those that `head` tells of; the transaction is open.
-    pub(super) fn new(store: &'s mut SqliteStore, delivery: Delivery, head: Head) -> Self {
+    pub(super) fn new(store: &'s mut SqliteStore, delivery: Delivery, head: StoreMeta) -> Self {
         store.memory.begin(head.stamp());
         SqliteBatch {
             store,
@@ -54,7 +54,7 @@ impl<'s> SqliteBatch<'s> {
             windows_closed: 0,
             closings: Vec::new(),
             presence_changes: 0,
-            state: State::Open,
+            state: BatchState::Open,
         }
     }
 
@@ -121,7 +121,7 @@ impl Batch for SqliteBatch<'_> {
             Ok(written)
         })?;
         let written = written.map_err(|overflowing| {
-            self.state = State::Spoilt;
+            self.state = BatchState::Spoilt;
             Error::Overflow(overflowing)
         })?;
         let closed = written.closed.iter().sum();
@@ -165,7 +165,7 @@ impl Batch for SqliteBatch<'_> {
                 settlement::settle(connection, refs, settlement, batch, now_ms)
             })?;
         if let Some(event) = absent {
-            self.state = State::Spoilt;
+            self.state = BatchState::Spoilt;
             return Err(Error::Io(format!(
                 "{}: {event} is not kept, or was {} before; drop the batch",
                 self.store.path.display(),
@@ -207,7 +207,7 @@ impl Batch for SqliteBatch<'_> {
     }
 
     fn commit(mut self: Box<Self>, receipt: &Receipt) -> Result<Committed, Error> {
-        if self.state == State::Spoilt {
+        if self.state == BatchState::Spoilt {
             return Err(Error::Io(format!(
                 "{}: could not commit: a part of the batch was refused; drop the batch",
                 self.store.path.display()
@@ -258,7 +258,7 @@ impl Batch for SqliteBatch<'_> {
             store_meta::save(connection, ended)
         })?;
         // whatever comes of it, there is nothing left to undo
-        self.state = State::Ended;
+        self.state = BatchState::Ended;
         if let Err(error) = self.store.finish() {
             self.store.memory.distrust();
             return Err(error);
@@ -273,7 +273,7 @@ impl Batch for SqliteBatch<'_> {
 
 impl Drop for SqliteBatch<'_> {
     fn drop(&mut self) {
-        if self.state != State::Ended {
+        if self.state != BatchState::Ended {
             self.store.undo();
             self.store.memory.undo();
         }
@@ -284,7 +284,7 @@ impl Drop for SqliteBatch<'_> {
 /// windows are corrected: their revisions need all of them there.
 fn write_windows(
     connection: &Connection,
-    memory: &mut Memory,
+    memory: &mut Cache,
     begun: Stamp,
     window_ms: i64,
     changes: &Changes<'_>,

@@ -3,10 +3,10 @@
 use rusqlite::Connection;
 
 use super::ledger::{self, Ledger};
-use super::tables::store_meta::{Head, Stamp};
-use super::write_buffer::Recent;
+use super::tables::store_meta::{Stamp, StoreMeta};
+use super::write_buffer::WriteBuffer;
 use crate::model::event::HashKey;
-use crate::store::Scout;
+use crate::store::Prefetch;
 
 /// How much there may be of it.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +42,10 @@ impl Default for Sizes {
 
 /// It is read when it is asked for, and again when others have written.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct Cache {
     sizes: Sizes,
     ledger: Ledger,
-    recent: Recent,
+    recent: WriteBuffer,
     /// The states of the store that these are of; none when they have to be read.
     ledger_at: Option<Stamp>,
     recent_at: Option<Stamp>,
@@ -55,9 +55,9 @@ pub(super) struct Memory {
     merged_until: u64,
 }
 
-impl Memory {
-    pub(super) fn of_sizes(sizes: Sizes) -> Memory {
-        Memory { sizes, ..Memory::default() }
+impl Cache {
+    pub(super) fn of_sizes(sizes: Sizes) -> Cache {
+        Cache { sizes, ..Cache::default() }
     }
 
     /// A batch begins in that state of the store: what is of another one is not to be relied on.
@@ -71,7 +71,7 @@ impl Memory {
     pub(super) fn ledger(
         &mut self,
         connection: &Connection,
-        head: &Head,
+        head: &StoreMeta,
     ) -> rusqlite::Result<&mut Ledger> {
         let at = Some(head.stamp());
         if self.ledger_at != at {
@@ -89,7 +89,7 @@ impl Memory {
         &mut self,
         connection: &Connection,
         at: Stamp,
-    ) -> rusqlite::Result<&mut Recent> {
+    ) -> rusqlite::Result<&mut WriteBuffer> {
         if self.recent_at != Some(at) {
             self.recent_at = None;
             self.recent.load(connection)?;
@@ -135,7 +135,7 @@ impl Memory {
 
     /// A batch that began in the one state ended in the other: writes down in its head how far the
     /// ledger has come.
-    pub(super) fn measure(&self, head: &mut Head) {
+    pub(super) fn measure(&self, head: &mut StoreMeta) {
         if self.ledger_at.is_some() {
             head.next_position = self.ledger.next_position();
         }
@@ -162,7 +162,7 @@ impl Memory {
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey, open: ledger::Open) -> Box<dyn Scout> {
+    pub(super) fn scout(&self, key: HashKey, open: ledger::Open) -> Box<dyn Prefetch> {
         self.ledger.scout(key, open)
     }
 

@@ -40,9 +40,9 @@ impl From<Damaged> for rusqlite::Error {
 
 /// Reads a blob from front to back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'b>(pub(super) &'b [u8]);
+pub(super) struct BlobReader<'b>(pub(super) &'b [u8]);
 
-impl<'b> Reader<'b> {
+impl<'b> BlobReader<'b> {
     pub(super) fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(blob.len() - before, signed_bytes(number), "{number}");
         }
         put_name(&mut blob, "ключ");
-        let mut reader = Reader(&blob);
+        let mut reader = BlobReader(&blob);
         for number in numbers {
             assert_eq!(reader.number().unwrap(), number);
         }
@@ -109,8 +109,8 @@ mod tests {
         let mut blob = Vec::new();
         put_name(&mut blob, "abc");
         for length in 0..blob.len() {
-            assert!(Reader(&blob[..length]).name().is_err(), "{length}");
+            assert!(BlobReader(&blob[..length]).name().is_err(), "{length}");
         }
-        assert!(Reader(&[0xff; 12]).number().is_err());
+        assert!(BlobReader(&[0xff; 12]).number().is_err());
     }
 }

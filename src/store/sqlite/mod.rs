@@ -35,23 +35,23 @@ use crate::model::event::HashKey;
 use crate::store::retention::{Bounds, Moment};
 use crate::store::trusted::Following;
 use crate::store::{
-    Begun, Delivery, Error, Pace, Pruned, Refused, Retention, Scout, Silent, Store,
+    Begun, Delivery, Error, Pace, Prefetch, Pruned, Refused, Retention, Silent, Store,
 };
 use batch::SqliteBatch;
-use cache::Memory;
+use cache::Cache;
 use file::connect::Writer;
 use file::fault::{fault, stuck};
 use file::location::{FileId, with_ending};
-use file::lock_owner::Holder;
+use file::lock_owner::LockOwner;
 use file::sync::Unsynced;
-use tables::store_meta::Head;
+use tables::store_meta::StoreMeta;
 
 /// Which other process holds the store in the file of that name at this moment, so that nobody else
 /// can write to it: such as `process 1234 (sqlite3)`. None when none is seen to.
 pub fn held_by(path: &Path) -> Option<String> {
-    match Holder::of(path) {
-        holder @ Holder::Other(_) => Some(holder.to_string()),
-        Holder::Ourselves | Holder::Nobody | Holder::Unseen => None,
+    match LockOwner::of(path) {
+        holder @ LockOwner::Other(_) => Some(holder.to_string()),
+        LockOwner::Ourselves | LockOwner::Nobody | LockOwner::Unseen => None,
     }
 }
 
@@ -76,11 +76,11 @@ pub fn pinned_log(path: &Path) -> Option<PinnedLog> {
     if bytes <= limit_bytes {
         return None;
     }
-    let reader = match Holder::reading(path) {
-        holder @ Holder::Other(_) => Some(holder.to_string()),
-        Holder::Unseen => None,
+    let reader = match LockOwner::reading(path) {
+        holder @ LockOwner::Other(_) => Some(holder.to_string()),
+        LockOwner::Unseen => None,
         // it is only waiting for the next commit, or for a report
-        Holder::Ourselves | Holder::Nobody => return None,
+        LockOwner::Ourselves | LockOwner::Nobody => return None,
     };
     Some(PinnedLog { path: with_ending(path, "-wal"), bytes, limit_bytes, reader })
 }
@@ -154,7 +154,7 @@ pub struct SqliteStore {
     prune_rows: usize,
     /// From which position on the ledger is walked, where that was cut short.
     prune_from: u64,
-    memory: Memory,
+    memory: Cache,
     /// What the log holds may be in memory only: it is made durable before anything else is done.
     in_doubt: bool,
     /// What went wrong after a commit that stands: told at the next beginning.
@@ -194,8 +194,10 @@ impl SqliteStore {
     /// [`Error::Misplaced`] on a network file system; the rest by kind.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
         let opened = connect::writer(path, &options, options.busy_timeout);
-        let opened = opened.map_err(|error| match (error, Holder::of(path)) {
-            (Error::Busy(_), holder @ (Holder::Ourselves | Holder::Nobody)) => stuck(path, holder),
+        let opened = opened.map_err(|error| match (error, LockOwner::of(path)) {
+            (Error::Busy(_), holder @ (LockOwner::Ourselves | LockOwner::Nobody)) => {
+                stuck(path, holder)
+            }
             (error, _) => error,
         })?;
         let Writer { connection, settings, found_version } = opened;
@@ -222,7 +224,7 @@ impl SqliteStore {
             log_bytes: connect::LOG_BYTES,
             prune_rows: prune::ROWS_AT_ONCE,
             prune_from: 0,
-            memory: Memory::default(),
+            memory: Cache::default(),
             in_doubt,
             complaint: None,
             unsynced: Unsynced::default(),
@@ -247,7 +249,7 @@ impl SqliteStore {
     #[doc(hidden)]
     pub fn with_runs_of(mut self, ids: u64) -> SqliteStore {
         let least_merge_ids = ids / 8;
-        self.memory = Memory::of_sizes(cache::Sizes {
+        self.memory = Cache::of_sizes(cache::Sizes {
             tail_entries: ids,
             least_merge_ids,
             ..cache::Sizes::default()
@@ -299,9 +301,9 @@ impl SqliteStore {
             let least = if is_new { self.options.busy_timeout.min(SECOND_WAIT) } else { left };
             let started = self.try_start(synced, left.max(least).min(WAIT_AT_ONCE));
             let Err(Error::Busy(text)) = started else { return started };
-            match (Holder::of(&self.path), Instant::now() >= deadline) {
-                (Holder::Other(_) | Holder::Unseen, true) => return Err(Error::Busy(text)),
-                (Holder::Ourselves, _) | (Holder::Nobody, true) if !is_new => {
+            match (LockOwner::of(&self.path), Instant::now() >= deadline) {
+                (LockOwner::Other(_) | LockOwner::Unseen, true) => return Err(Error::Busy(text)),
+                (LockOwner::Ourselves, _) | (LockOwner::Nobody, true) if !is_new => {
                     self.close();
                     is_new = true;
                 }
@@ -369,7 +371,7 @@ impl SqliteStore {
     fn attempt_in_memory<T>(
         &mut self,
         doing: &str,
-        work: impl FnOnce(&Connection, &mut Memory) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Connection, &mut Cache) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
         let Some(connection) = &self.connection else {
             return Err(Error::Io(format!(
@@ -499,7 +501,7 @@ impl SqliteStore {
         let settings = self.settings;
         let head = self.transact("see what may be removed", store_meta::load)?;
         let now_ms = self.following.trusted_ms(head.trusted_ms);
-        let Head { watermark_ms, last_number, .. } = head;
+        let StoreMeta { watermark_ms, last_number, .. } = head;
         Ok(what.bounds(&settings, Moment { watermark_ms, last_number, now_ms }))
     }
 
@@ -545,7 +547,7 @@ impl Store for SqliteStore {
         self.set_time(|_| now_ms)
     }
 
-    fn scout(&self) -> Option<Box<dyn Scout>> {
+    fn scout(&self) -> Option<Box<dyn Prefetch>> {
         let (path, options) = (self.path.clone(), self.options.clone());
         let open = move || connect::scout(&path, &options).ok();
         Some(self.memory.scout(self.hash_key, Box::new(open)))

@@ -46,7 +46,7 @@ impl Files {
     /// Another store on the same file.
     fn reopen_beside(&self, store: &SqliteStore) -> SqliteStore {
         let mut other = SqliteStore::open(&store.path, store.options.clone()).unwrap();
-        other.memory = Memory::of_sizes(self.sizes);
+        other.memory = Cache::of_sizes(self.sizes);
         other.prune_rows = store.prune_rows;
         other
     }
@@ -68,7 +68,7 @@ impl Subject for Files {
         let path = self.path(&format!("{}.db", self.made.get()));
         let (mut store, created) = SqliteStore::create(&path, settings, options()).unwrap();
         assert_eq!(created, Created::Made);
-        store.memory = Memory::of_sizes(self.sizes);
+        store.memory = Cache::of_sizes(self.sizes);
         store
     }
 
@@ -80,7 +80,7 @@ impl Subject for Files {
         let (path, options) = (store.path.clone(), store.options.clone());
         drop(store);
         let mut store = SqliteStore::open(&path, options).unwrap();
-        store.memory = Memory::of_sizes(self.sizes);
+        store.memory = Cache::of_sizes(self.sizes);
         store
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use windowflow::spool::in_flight::{Hand, Trying};
+use windowflow::spool::in_flight::{Hand, InFlight};
 use windowflow::spool::{Entry, Spool, safe_open};
 
 use super::{accepted, one, write_config};
@@ -69,7 +69,7 @@ fn in_the_lower_layer() {
     // what a process died of is known to the next one, whatever happens to the file's birth
     let spool = Spool::at(&world.spool());
     let entry = Entry::new(None, ".poison");
-    let (trying, _) = Trying::begin(&spool).unwrap();
+    let (trying, _) = InFlight::begin(&spool).unwrap();
     let opened = safe_open::open_entry(spool.inbox(), &entry).unwrap();
     trying.take(Hand::Reader, &entry, &opened);
     drop(trying);
@@ -81,7 +81,7 @@ fn in_the_lower_layer() {
     assert!(
         opened.unchanged().unwrap() && safe_open::leads_to(spool.inbox(), &entry, &opened).unwrap()
     );
-    let (_, suspects) = Trying::begin(&spool).unwrap();
+    let (_, suspects) = InFlight::begin(&spool).unwrap();
     assert_eq!(suspects.len(), 1);
     fs::remove_file(&poison).unwrap();
 

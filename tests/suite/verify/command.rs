@@ -16,7 +16,7 @@ fn event(id: &str, timestamp_ms: i64) -> String {
 fn the_readme_says_of_each_code_what_it_is() {
     let readme = include_str!("../../../README.md");
     let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `")).collect();
-    for code in windowflow::store::audit::Code::ALL {
+    for code in windowflow::store::audit::FindingCode::ALL {
         let name = format!("`{}`", code.name());
         assert!(rows.iter().any(|row| row.contains(&name)), "{name}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 use windowflow::engine::settings::{LatePolicy, LateRule};
 use windowflow::query::verify::{Verified, Verify};
-use windowflow::store::audit::Code;
+use windowflow::store::audit::FindingCode;
 use windowflow::store::{Retention, Store as _};
 
 use super::clean::{figure, told};
@@ -43,89 +43,104 @@ fn alter_blob(spool: &Path, table: &str, column: &str, order: &str, change: impl
 }
 
 /// What is damaged by a statement, and what is found, with the files at hand.
-const STATEMENTS: &[(Code, &str)] = &[
-    (Code::SchemaDiffers, "DROP INDEX late_by_window"),
-    (Code::EntryMissing, "UPDATE store SET next_position = next_position + 5"),
+const STATEMENTS: &[(FindingCode, &str)] = &[
+    (FindingCode::SchemaDiffers, "DROP INDEX late_by_window"),
+    (FindingCode::EntryMissing, "UPDATE store SET next_position = next_position + 5"),
     (
-        Code::EntryMissing,
+        FindingCode::EntryMissing,
         "DELETE FROM ledger_entries WHERE first = (SELECT MAX(first) FROM ledger_entries)",
     ),
     (
-        Code::EntryOrder,
+        FindingCode::EntryOrder,
         "UPDATE ledger_entries SET entries = (SELECT entries FROM ledger_entries WHERE first \
          = 0) WHERE first = (SELECT MIN(first) FROM ledger_entries WHERE first > 0)",
     ),
-    (Code::EntryInNoRun, "DELETE FROM ledger_runs WHERE first = 0"),
-    (Code::RunDamaged, "DELETE FROM ledger_runs WHERE first = 0"),
-    (Code::RunDamaged, "UPDATE ledger_runs SET parts = 0 WHERE first = 0"),
-    (Code::RunDiffers, "UPDATE ledger_runs SET ids = ids - 1 WHERE first = 0"),
-    (Code::RunDiffers, "UPDATE ledger_runs SET least_ms = least_ms + 100000 WHERE first = 0"),
+    (FindingCode::EntryInNoRun, "DELETE FROM ledger_runs WHERE first = 0"),
+    (FindingCode::RunDamaged, "DELETE FROM ledger_runs WHERE first = 0"),
+    (FindingCode::RunDamaged, "UPDATE ledger_runs SET parts = 0 WHERE first = 0"),
+    (FindingCode::RunDiffers, "UPDATE ledger_runs SET ids = ids - 1 WHERE first = 0"),
     (
-        Code::RunDiffers,
+        FindingCode::RunDiffers,
+        "UPDATE ledger_runs SET least_ms = least_ms + 100000 WHERE first = 0",
+    ),
+    (
+        FindingCode::RunDiffers,
         "DELETE FROM ledger_parts WHERE part = (SELECT MIN(part) FROM ledger_parts)",
     ),
-    (Code::FilterDiffers, "UPDATE ledger_filters SET bits = zeroblob(length(bits))"),
-    (Code::FilterDiffers, "DELETE FROM ledger_filters"),
-    (Code::ReceiptMissing, "DELETE FROM batches WHERE batch = 5"),
-    (Code::EntryWithoutReceipt, "DELETE FROM batches WHERE batch = 5"),
+    (FindingCode::FilterDiffers, "UPDATE ledger_filters SET bits = zeroblob(length(bits))"),
+    (FindingCode::FilterDiffers, "DELETE FROM ledger_filters"),
+    (FindingCode::ReceiptMissing, "DELETE FROM batches WHERE batch = 5"),
+    (FindingCode::EntryWithoutReceipt, "DELETE FROM batches WHERE batch = 5"),
     (
-        Code::LostCommit,
+        FindingCode::LostCommit,
         "DELETE FROM batches WHERE batch = (SELECT MAX(batch) FROM batches); DELETE FROM \
          ledger_entries WHERE first = (SELECT MAX(first) FROM ledger_entries)",
     ),
     (
-        Code::EntryCount,
+        FindingCode::EntryCount,
         "UPDATE batches SET accepted = accepted + 1, duplicate = duplicate - 1 WHERE batch = 2",
     ),
-    (Code::ReceiptDiffers, "UPDATE batches SET kind = 'advanced' WHERE kind = 'advance'"),
-    (Code::ReceiptDiffers, "UPDATE batches SET source = 'gx' WHERE source = 'gw'"),
-    (Code::ReceiptDiffers, "UPDATE batches SET duplicate = duplicate + 1 WHERE batch = 2"),
-    (Code::RefusalMissing, "DELETE FROM refusals"),
-    (Code::CountsDiffer, "UPDATE store SET duplicate = duplicate + 1"),
-    (Code::CountsDiffer, "UPDATE store SET windows = windows + 1"),
-    (Code::CountsDiffer, "UPDATE store SET refused_batches = 0"),
-    (Code::CountsDiffer, "UPDATE store SET last_ingest_at_ms = last_ingest_at_ms + 1"),
-    (Code::WatermarkDiffers, "UPDATE store SET watermark_ms = watermark_ms + 1"),
+    (FindingCode::ReceiptDiffers, "UPDATE batches SET kind = 'advanced' WHERE kind = 'advance'"),
+    (FindingCode::ReceiptDiffers, "UPDATE batches SET source = 'gx' WHERE source = 'gw'"),
+    (FindingCode::ReceiptDiffers, "UPDATE batches SET duplicate = duplicate + 1 WHERE batch = 2"),
+    (FindingCode::RefusalMissing, "DELETE FROM refusals"),
+    (FindingCode::CountsDiffer, "UPDATE store SET duplicate = duplicate + 1"),
+    (FindingCode::CountsDiffer, "UPDATE store SET windows = windows + 1"),
+    (FindingCode::CountsDiffer, "UPDATE store SET refused_batches = 0"),
+    (FindingCode::CountsDiffer, "UPDATE store SET last_ingest_at_ms = last_ingest_at_ms + 1"),
+    (FindingCode::WatermarkDiffers, "UPDATE store SET watermark_ms = watermark_ms + 1"),
     (
-        Code::WatermarkDiffers,
+        FindingCode::WatermarkDiffers,
         "UPDATE batches SET watermark_ms = watermark_ms + 1000000 WHERE batch = 2",
     ),
     (
-        Code::WindowDiffers,
+        FindingCode::WindowDiffers,
         "UPDATE windows SET sum = sum + 1 WHERE start_ms = (SELECT MIN(start_ms) FROM windows)",
     ),
     (
-        Code::WindowDiffers,
+        FindingCode::WindowDiffers,
         "DELETE FROM windows WHERE start_ms = (SELECT MIN(start_ms) FROM windows)",
     ),
-    (Code::RevisionDiffers, "UPDATE revisions SET sum = sum + 1"),
-    (Code::RevisionDiffers, "UPDATE revisions SET revision = revision + 5"),
-    (Code::RevisionDiffers, "DELETE FROM revisions"),
-    (Code::LateDiffers, "UPDATE late SET value = value + 1"),
-    (Code::LateDiffers, "UPDATE late SET source = 'gw'"),
-    (Code::LateDiffers, "UPDATE late SET watermark_ms = watermark_ms + 1"),
-    (Code::LateDiffers, "DELETE FROM late WHERE applied_in IS NULL"),
-    (Code::HeldDiffers, "UPDATE held SET timestamp_ms = timestamp_ms + 1"),
-    (Code::HeldDiffers, "DELETE FROM held"),
-    (Code::SettledDiffers, "UPDATE settled SET source = 'gx' WHERE settlement = 'discarded'"),
-    (Code::SettledDiffers, "UPDATE settled SET value = value + 1 WHERE settlement = 'discarded'"),
-    (Code::AccountDiffers, "UPDATE accounts SET duplicate = duplicate + 1 WHERE key = 'key-1'"),
+    (FindingCode::RevisionDiffers, "UPDATE revisions SET sum = sum + 1"),
+    (FindingCode::RevisionDiffers, "UPDATE revisions SET revision = revision + 5"),
+    (FindingCode::RevisionDiffers, "DELETE FROM revisions"),
+    (FindingCode::LateDiffers, "UPDATE late SET value = value + 1"),
+    (FindingCode::LateDiffers, "UPDATE late SET source = 'gw'"),
+    (FindingCode::LateDiffers, "UPDATE late SET watermark_ms = watermark_ms + 1"),
+    (FindingCode::LateDiffers, "DELETE FROM late WHERE applied_in IS NULL"),
+    (FindingCode::HeldDiffers, "UPDATE held SET timestamp_ms = timestamp_ms + 1"),
+    (FindingCode::HeldDiffers, "DELETE FROM held"),
     (
-        Code::AccountDiffers,
+        FindingCode::SettledDiffers,
+        "UPDATE settled SET source = 'gx' WHERE settlement = 'discarded'",
+    ),
+    (
+        FindingCode::SettledDiffers,
+        "UPDATE settled SET value = value + 1 WHERE settlement = 'discarded'",
+    ),
+    (
+        FindingCode::AccountDiffers,
+        "UPDATE accounts SET duplicate = duplicate + 1 WHERE key = 'key-1'",
+    ),
+    (
+        FindingCode::AccountDiffers,
         "UPDATE accounts SET last_seen_ms = last_seen_ms + 10000000 WHERE key = 'key-1'",
     ),
-    (Code::SourceDiffers, "UPDATE sources SET last_file = 'x.json' WHERE name = 'gw'"),
+    (FindingCode::SourceDiffers, "UPDATE sources SET last_file = 'x.json' WHERE name = 'gw'"),
     (
-        Code::SourceDiffers,
+        FindingCode::SourceDiffers,
         "UPDATE sources SET max_timestamp_ms = max_timestamp_ms + 1 WHERE name = 'gw'",
     ),
-    (Code::SourceDiffers, "UPDATE sources SET idle = 0 WHERE name = 'slow'"),
-    (Code::PresenceDiffers, "UPDATE presence SET event_index = 7 WHERE presence = 'declared'"),
-    (Code::PresenceDiffers, "UPDATE sources SET presence_since_ms = 1 WHERE name = 'slow'"),
-    (Code::VersionDiffers, "UPDATE versions SET accepted = accepted + 1"),
-    (Code::MoveDiffers, "UPDATE moves SET windows_closed = windows_closed + 1"),
-    (Code::MoveDiffers, "UPDATE moves SET event_index = 3 WHERE event_index > 3"),
-    (Code::MoveDiffers, "DELETE FROM moves"),
+    (FindingCode::SourceDiffers, "UPDATE sources SET idle = 0 WHERE name = 'slow'"),
+    (
+        FindingCode::PresenceDiffers,
+        "UPDATE presence SET event_index = 7 WHERE presence = 'declared'",
+    ),
+    (FindingCode::PresenceDiffers, "UPDATE sources SET presence_since_ms = 1 WHERE name = 'slow'"),
+    (FindingCode::VersionDiffers, "UPDATE versions SET accepted = accepted + 1"),
+    (FindingCode::MoveDiffers, "UPDATE moves SET windows_closed = windows_closed + 1"),
+    (FindingCode::MoveDiffers, "UPDATE moves SET event_index = 3 WHERE event_index > 3"),
+    (FindingCode::MoveDiffers, "DELETE FROM moves"),
 ];
 
 #[test]
@@ -139,34 +154,34 @@ fn what_a_statement_damages_is_found() {
 }
 
 /// What is found of the same without any file: by what the store says twice.
-const ALONE: &[(Code, &str)] = &[
+const ALONE: &[(FindingCode, &str)] = &[
     (
-        Code::WindowDiffers,
+        FindingCode::WindowDiffers,
         "UPDATE windows SET sum = sum + 1 WHERE start_ms = (SELECT MIN(start_ms) FROM windows)",
     ),
     (
-        Code::WindowDiffers,
+        FindingCode::WindowDiffers,
         "UPDATE windows SET min = min - 1 WHERE start_ms = (SELECT MIN(start_ms) FROM windows)",
     ),
-    (Code::WindowDiffers, "UPDATE late SET applied_in = NULL"),
-    (Code::LateDiffers, "UPDATE late SET applied_in = NULL"),
-    (Code::LateDiffers, "UPDATE late SET id = 'x'"),
-    (Code::LateDiffers, "DELETE FROM late"),
-    (Code::HeldDiffers, "UPDATE held SET id = 'x'"),
-    (Code::SettledDiffers, "UPDATE settled SET key = 'x' WHERE settlement = 'discarded'"),
-    (Code::EntryCount, "UPDATE batches SET accepted = accepted + 1 WHERE batch = 2"),
-    (Code::CountsDiffer, "UPDATE batches SET accepted = accepted + 1 WHERE batch = 2"),
-    (Code::CountsDiffer, "UPDATE sources SET late = late + 1 WHERE name = 'gw'"),
-    (Code::AccountDiffers, "UPDATE sources SET late = late + 1 WHERE name = 'gw'"),
+    (FindingCode::WindowDiffers, "UPDATE late SET applied_in = NULL"),
+    (FindingCode::LateDiffers, "UPDATE late SET applied_in = NULL"),
+    (FindingCode::LateDiffers, "UPDATE late SET id = 'x'"),
+    (FindingCode::LateDiffers, "DELETE FROM late"),
+    (FindingCode::HeldDiffers, "UPDATE held SET id = 'x'"),
+    (FindingCode::SettledDiffers, "UPDATE settled SET key = 'x' WHERE settlement = 'discarded'"),
+    (FindingCode::EntryCount, "UPDATE batches SET accepted = accepted + 1 WHERE batch = 2"),
+    (FindingCode::CountsDiffer, "UPDATE batches SET accepted = accepted + 1 WHERE batch = 2"),
+    (FindingCode::CountsDiffer, "UPDATE sources SET late = late + 1 WHERE name = 'gw'"),
+    (FindingCode::AccountDiffers, "UPDATE sources SET late = late + 1 WHERE name = 'gw'"),
     (
-        Code::WatermarkDiffers,
+        FindingCode::WatermarkDiffers,
         "UPDATE store SET watermark_ms = 0; UPDATE batches SET watermark_ms = 0",
     ),
-    (Code::ReceiptDiffers, "UPDATE batches SET sha256 = 'x' WHERE sha256 IS NOT NULL"),
-    (Code::RevisionDiffers, "UPDATE windows SET revision = revision + 3 WHERE revision > 0"),
-    (Code::MoveDiffers, "UPDATE moves SET windows_closed = windows_closed + 1"),
-    (Code::MoveDiffers, "UPDATE moves SET from_ms = 0"),
-    (Code::SourceDiffers, "UPDATE sources SET last_batch_at_ms = 0 WHERE name = 'gw'"),
+    (FindingCode::ReceiptDiffers, "UPDATE batches SET sha256 = 'x' WHERE sha256 IS NOT NULL"),
+    (FindingCode::RevisionDiffers, "UPDATE windows SET revision = revision + 3 WHERE revision > 0"),
+    (FindingCode::MoveDiffers, "UPDATE moves SET windows_closed = windows_closed + 1"),
+    (FindingCode::MoveDiffers, "UPDATE moves SET from_ms = 0"),
+    (FindingCode::SourceDiffers, "UPDATE sources SET last_batch_at_ms = 0 WHERE name = 'gw'"),
 ];
 
 #[test]
@@ -191,23 +206,23 @@ fn what_is_packed_is_found_damaged() {
     let entries = ("ledger_entries", "entries");
     let last = |blob: &mut Vec<u8>| *blob.last_mut().unwrap() ^= 1;
     for (code, (table, column), order, change) in [
-        (Code::EntryDamaged, entries, "first", (|blob| blob.push(0)) as fn(&mut Vec<u8>)),
-        (Code::EntryDamaged, entries, "first", |blob| blob.truncate(blob.len() - 1)),
+        (FindingCode::EntryDamaged, entries, "first", (|blob| blob.push(0)) as fn(&mut Vec<u8>)),
+        (FindingCode::EntryDamaged, entries, "first", |blob| blob.truncate(blob.len() - 1)),
         // the last letter of a key
-        (Code::EntryDiffers, entries, "first", last),
-        (Code::EntryDiffers, entries, "first DESC", last),
+        (FindingCode::EntryDiffers, entries, "first", last),
+        (FindingCode::EntryDiffers, entries, "first DESC", last),
         // in the midst of the hash of the first id
-        (Code::EntryDiffers, entries, "first", |blob| blob[20] ^= 1),
-        (Code::RunDiffers, ("ledger_parts", "ids"), "part", last),
-        (Code::RunDiffers, ("ledger_parts", "ids"), "part", |blob| blob[4] ^= 1),
-        (Code::RunDamaged, ("ledger_parts", "ids"), "part", |blob| blob[5] = 0xff),
-        (Code::RunDamaged, ("ledger_parts", "ids"), "part", |blob| blob.push(0)),
-        (Code::FilterDiffers, ("ledger_filters", "bits"), "run", |blob| blob[7] ^= 1),
-        (Code::FilterDiffers, ("ledger_filters", "bits"), "run", |blob| blob.truncate(8)),
-        (Code::StoreUnreadable, ("recent", "changes"), "chunk", |blob| {
+        (FindingCode::EntryDiffers, entries, "first", |blob| blob[20] ^= 1),
+        (FindingCode::RunDiffers, ("ledger_parts", "ids"), "part", last),
+        (FindingCode::RunDiffers, ("ledger_parts", "ids"), "part", |blob| blob[4] ^= 1),
+        (FindingCode::RunDamaged, ("ledger_parts", "ids"), "part", |blob| blob[5] = 0xff),
+        (FindingCode::RunDamaged, ("ledger_parts", "ids"), "part", |blob| blob.push(0)),
+        (FindingCode::FilterDiffers, ("ledger_filters", "bits"), "run", |blob| blob[7] ^= 1),
+        (FindingCode::FilterDiffers, ("ledger_filters", "bits"), "run", |blob| blob.truncate(8)),
+        (FindingCode::StoreUnreadable, ("recent", "changes"), "chunk", |blob| {
             blob.truncate(blob.len() - 1)
         }),
-        (Code::AccountDiffers, ("recent", "changes"), "chunk", last),
+        (FindingCode::AccountDiffers, ("recent", "changes"), "chunk", last),
     ] {
         let spool = spool();
         alter_blob(spool.path(), table, column, order, change);
@@ -224,24 +239,24 @@ fn case_023_files_that_do_not_fit_are_found() {
     let one = r#"{"id":"lost","key":"k","timestamp_ms":1699999999000,"value":1}"#;
     let known = |spool: &Path| fs::read_to_string(spool.join("done/f000.ndjson")).unwrap();
     type Change<'c> = &'c dyn Fn(&Path);
-    let cases: [(Code, Change<'_>); 10] = [
-        (Code::LostCommit, &|spool| put(&spool.join("done/lost.json"), one)),
-        (Code::LostCommit, &|spool| put(&spool.join("done/gw/lost.json"), one)),
-        (Code::LostCommit, &|spool| put(&spool.join("done/empty.json"), "[]")),
-        (Code::FileWithoutReceipt, &|spool| put(&spool.join("done/x.json"), &known(spool))),
-        (Code::FileWithoutReceipt, &|spool| put(&spool.join("done/x.json"), "no batch")),
-        (Code::FileChanged, &|spool| {
+    let cases: [(FindingCode, Change<'_>); 10] = [
+        (FindingCode::LostCommit, &|spool| put(&spool.join("done/lost.json"), one)),
+        (FindingCode::LostCommit, &|spool| put(&spool.join("done/gw/lost.json"), one)),
+        (FindingCode::LostCommit, &|spool| put(&spool.join("done/empty.json"), "[]")),
+        (FindingCode::FileWithoutReceipt, &|spool| put(&spool.join("done/x.json"), &known(spool))),
+        (FindingCode::FileWithoutReceipt, &|spool| put(&spool.join("done/x.json"), "no batch")),
+        (FindingCode::FileChanged, &|spool| {
             let text = known(spool).replacen("\"value\":", "\"value\":1", 1);
             put(&spool.join("done/f000.ndjson"), &text);
         }),
-        (Code::ReceiptName, &|spool| {
+        (FindingCode::ReceiptName, &|spool| {
             fs::rename(spool.join("done/f000.ndjson"), spool.join("done/other")).unwrap();
         }),
-        (Code::FailedButIn, &|spool| {
+        (FindingCode::FailedButIn, &|spool| {
             fs::rename(spool.join("done/f000.ndjson"), spool.join("failed/f000.ndjson")).unwrap();
         }),
-        (Code::FailedWithoutReason, &|spool| put(&spool.join("failed/x.json"), "?")),
-        (Code::FailedWithoutReason, &|spool| {
+        (FindingCode::FailedWithoutReason, &|spool| put(&spool.join("failed/x.json"), "?")),
+        (FindingCode::FailedWithoutReason, &|spool| {
             put(&spool.join("failed/bad.json.error.json"), "{}");
         }),
     ];
@@ -361,13 +376,13 @@ fn each_code_has_been_found_here() {
     let mut cases: BTreeSet<&str> =
         STATEMENTS.iter().chain(ALONE).map(|(code, _)| code.name()).collect();
     let text = include_str!("damage.rs");
-    cases.extend(Code::ALL.iter().filter_map(|code| {
+    cases.extend(FindingCode::ALL.iter().filter_map(|code| {
         let named = format!("(Code::{code:?}, ");
         let by_name = format!("contains(\"{}\")", code.name());
         (text.contains(&named) || text.contains(&by_name)).then_some(code.name())
     }));
     // a note, not a finding: the tests of case 109 have it
-    let all = Code::ALL.iter().filter(|code| **code != Code::FileGrown);
+    let all = FindingCode::ALL.iter().filter(|code| **code != FindingCode::FileGrown);
     let all: BTreeSet<&str> = all.map(|code| code.name()).collect();
     assert_eq!(cases, all);
 }

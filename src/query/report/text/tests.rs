@@ -91,7 +91,7 @@ fn the_totals_line_is_exact_beyond_64_bits() {
 
 #[test]
 fn what_was_asked_for_is_said() {
-    let mut filter = Filter { state: Some(State::Open), ..Filter::default() };
+    let mut filter = Filter { state: Some(WindowState::Open), ..Filter::default() };
     filter.key = Some(Filter::key_glob("check*").unwrap());
     filter.span.from_ms = Some(0);
     filter.span.to_ms = Some(5000);

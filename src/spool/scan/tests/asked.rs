@@ -48,18 +48,18 @@ fn case_148_what_waits_is_looked_at_again_by_name_when_its_time_has_come() {
     scanner.changed(path.clone());
     let scan = look_now(&mut scanner, &spool);
     let entry = Entry::new(None, "a");
-    assert_eq!(scan.waiting, [(entry.clone(), Why::StillChanging)]);
+    assert_eq!(scan.waiting, [(entry.clone(), NotReady::StillChanging)]);
     let scan = look(&mut scanner, &spool, SETTLE);
-    assert_eq!(scan.waiting, [(entry.clone(), Why::OpenForWriting)]);
+    assert_eq!(scan.waiting, [(entry.clone(), NotReady::OpenForWriting)]);
     drop(writer);
     let scan = look(&mut scanner, &spool, SETTLE + ms(1));
-    assert_eq!(scan.waiting, [(entry.clone(), Why::OpenForWriting)], "its time has not come");
+    assert_eq!(scan.waiting, [(entry.clone(), NotReady::OpenForWriting)], "its time has not come");
     // the hint that it was closed
     scanner.changed(path);
     assert_eq!(shown(&look(&mut scanner, &spool, SETTLE + ms(2)).ready), ["a"]);
     scanner.put_back(&entry, 1, Instant::now() + SETTLE);
     let scan = look(&mut scanner, &spool, SETTLE + ms(3));
-    assert_eq!(scan.waiting, [(entry.clone(), Why::StillChanging)]);
+    assert_eq!(scan.waiting, [(entry.clone(), NotReady::StillChanging)]);
     assert_eq!(shown(&look(&mut scanner, &spool, 3 * SETTLE).ready), ["a"]);
     scanner.left(&entry);
     assert_eq!(look(&mut scanner, &spool, 3 * SETTLE).ready, []);

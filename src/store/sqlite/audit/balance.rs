@@ -5,9 +5,9 @@ use rusqlite::{Connection, Row, params};
 
 use super::shown;
 use crate::engine::settings::{LatePolicy, Settings};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::tables::removed::{self, Kind, Removed};
-use crate::store::sqlite::tables::store_meta::{self, Head};
+use crate::store::sqlite::tables::store_meta::{self, StoreMeta};
 
 /// Between the moment of a note and the commit of its batch there may be so much time.
 const NOTE_TO_COMMIT_MS: i64 = 3_600_000;
@@ -15,7 +15,7 @@ const NOTE_TO_COMMIT_MS: i64 = 3_600_000;
 /// What is compared by it.
 struct Balance<'b> {
     connection: &'b Connection,
-    head: Head,
+    head: StoreMeta,
     is_aside: bool,
     receipts: Removed,
     late: Removed,
@@ -59,7 +59,7 @@ impl Balance<'_> {
     }
 
     /// Tells of it unless both are the same.
-    fn same(&mut self, code: Code, what: &str, expected: i128, so: &str, found: i128) {
+    fn same(&mut self, code: FindingCode, what: &str, expected: i128, so: &str, found: i128) {
         if expected != found {
             let expected = format!("{expected}, {so}");
             self.checkup.found(code, what, expected, found.to_string());
@@ -80,7 +80,7 @@ impl Balance<'_> {
             if has_more || !Kind::ALL.iter().any(|known| known.name() == kind) {
                 let expected = "a kind of row that retention removes, and only what goes with it";
                 let what = "what retention removed";
-                self.checkup.found(Code::CountsDiffer, what, expected, shown(&kind));
+                self.checkup.found(FindingCode::CountsDiffer, what, expected, shown(&kind));
             }
         }
         Ok(())
@@ -92,20 +92,20 @@ impl Balance<'_> {
         let range = "COALESCE((SELECT watermark_ms FROM batches p WHERE p.batch = b.batch - 1), 0)";
         let (code, sql) = match table {
             "windows" => (
-                Code::WindowDiffers,
+                FindingCode::WindowDiffers,
                 "SELECT 'window ' || start_ms || ' of key ' || key FROM windows \
                  WHERE start_ms % ?1 <> 0 OR start_ms < 0"
                     .to_owned(),
             ),
             "moves" => (
-                Code::MoveDiffers,
+                FindingCode::MoveDiffers,
                 format!(
                     "SELECT 'move of the watermark to ' || to_ms FROM moves m JOIN batches b \
                      USING (batch) WHERE (to_ms > b.watermark_ms OR from_ms < {range}) AND ?1 > 0"
                 ),
             ),
             "late" => (
-                Code::LateDiffers,
+                FindingCode::LateDiffers,
                 format!(
                     "SELECT 'late event ' || event_index || ' of batch ' || l.batch FROM late l \
                      JOIN batches b USING (batch) WHERE l.watermark_ms > b.watermark_ms OR \
@@ -114,7 +114,7 @@ impl Balance<'_> {
                 ),
             ),
             _ => (
-                Code::HeldDiffers,
+                FindingCode::HeldDiffers,
                 format!(
                     "SELECT 'held event ' || event_index || ' of batch ' || h.batch FROM held h \
                      JOIN batches b USING (batch) WHERE (h.watermark_ms > b.watermark_ms OR \
@@ -137,9 +137,15 @@ impl Balance<'_> {
         let expected = i128::from(self.head.refused_batches) - i128::from(gone.rows);
         let before = self.count("SELECT COUNT(*) FROM refusals WHERE refusal < 1")?;
         let so = "since they are numbered from 1 on";
-        self.same(Code::RefusalMissing, "the number of refusals before the first", 0, so, before);
+        self.same(
+            FindingCode::RefusalMissing,
+            "the number of refusals before the first",
+            0,
+            so,
+            before,
+        );
         let so = format!("with {} that retention removed all that there were", gone.rows);
-        self.same(Code::RefusalMissing, "the number of refusals", expected, &so, there);
+        self.same(FindingCode::RefusalMissing, "the number of refusals", expected, &so, there);
         Ok(())
     }
 
@@ -148,13 +154,13 @@ impl Balance<'_> {
         if gone.up_to != start_ms || (gone.rows != 0 && start_ms.is_none()) {
             let what = "the last start of a window that retention removed";
             let expected = format!("{:?}, as was noted when it was removed", gone.up_to);
-            self.checkup.found(Code::WindowDiffers, what, expected, format!("{start_ms:?}"));
+            self.checkup.found(FindingCode::WindowDiffers, what, expected, format!("{start_ms:?}"));
         }
         let corrected = self.count("SELECT COUNT(*) FROM windows WHERE revision > 0")?;
         if settings.late_policy() == LatePolicy::Drop && corrected > 0 {
             let what = "the number of corrected windows";
             let so = "since late events are dropped";
-            self.same(Code::RevisionDiffers, what, 0, so, corrected);
+            self.same(FindingCode::RevisionDiffers, what, 0, so, corrected);
         }
         Ok(())
     }
@@ -166,13 +172,13 @@ impl Balance<'_> {
         let all = moved + i128::from(gone.windows_closed);
         let expected = closed + i128::from(self.receipts.windows_closed);
         let what = "windows that all moves of the watermark closed";
-        self.same(Code::MoveDiffers, what, expected, "as all receipts say", all);
+        self.same(FindingCode::MoveDiffers, what, expected, "as all receipts say", all);
         let first_ms: Option<i64> =
             self.connection.query_row("SELECT MIN(to_ms) FROM moves", [], |row| row.get(0))?;
         if first_ms.zip(gone.up_to).is_some_and(|(first_ms, up_to_ms)| first_ms <= up_to_ms) {
             let expected = format!("behind {:?}, up to where retention removed them", gone.up_to);
             let what = "the first move of the watermark";
-            self.checkup.found(Code::MoveDiffers, what, expected, format!("{first_ms:?}"));
+            self.checkup.found(FindingCode::MoveDiffers, what, expected, format!("{first_ms:?}"));
         }
         Ok(())
     }
@@ -183,7 +189,7 @@ impl Balance<'_> {
         let gone = i128::from(self.late.rows);
         let so = format!("with {gone} that retention removed all that were counted");
         let what = "late events that are kept";
-        self.same(Code::LateDiffers, what, counted - gone, &so, there);
+        self.same(FindingCode::LateDiffers, what, counted - gone, &so, there);
         if gone > 0 {
             self.checkup.not_checked(format!("{gone} late events: removed by retention"));
         }
@@ -194,7 +200,7 @@ impl Balance<'_> {
             "late",
             "SELECT batch, COUNT(*) AS there FROM late GROUP BY batch",
             "kind IN ('events', 'release')",
-            Code::LateDiffers,
+            FindingCode::LateDiffers,
             gone == 0,
         )?;
         self.in_act(
@@ -216,17 +222,17 @@ impl Balance<'_> {
         let (rows, freed) = (i128::from(self.settled.rows), i128::from(self.settled.released));
         // what was discarded still counts as ahead
         let ahead = held + discarded + rows - freed;
-        let (code, what) = (Code::HeldDiffers, "events that are held or were discarded");
+        let (code, what) = (FindingCode::HeldDiffers, "events that are held or were discarded");
         self.same(code, what, i128::from(self.head.counts.future), "as were counted", ahead);
         let expected = released + i128::from(self.receipts.released);
-        let (code, what) = (Code::SettledDiffers, "events that were released");
+        let (code, what) = (FindingCode::SettledDiffers, "events that were released");
         self.same(code, what, expected, "as the receipts of releases say", notes + freed);
         self.by_batch(
             "future",
             "SELECT batch, COUNT(*) AS there FROM (SELECT batch FROM held UNION ALL \
              SELECT batch FROM settled) GROUP BY batch",
             "kind = 'events'",
-            Code::HeldDiffers,
+            FindingCode::HeldDiffers,
             rows == 0,
         )
     }
@@ -237,7 +243,7 @@ impl Balance<'_> {
         counted: &str,
         apart: &str,
         kinds: &str,
-        code: Code,
+        code: FindingCode,
         must_be_there: bool,
     ) -> rusqlite::Result<()> {
         let sql = format!(
@@ -290,7 +296,7 @@ impl Balance<'_> {
             let what = format!("notes of what batch {} released", row.get::<_, i64>(0)?);
             let expected = format!("{}, as its receipt says", row.get::<_, i64>(1)?);
             let found = row.get::<_, i64>(2)?.to_string();
-            self.checkup.found(Code::SettledDiffers, what, expected, found);
+            self.checkup.found(FindingCode::SettledDiffers, what, expected, found);
         }
         Ok(())
     }
@@ -317,7 +323,7 @@ impl Balance<'_> {
                 let what = format!("event {index} of batch {of}, {settlement:?} in batch {batch}");
                 let expected = "a batch that did such a thing";
                 let found = kind.map_or("none".to_owned(), |kind| shown(&kind));
-                self.checkup.found(Code::SettledDiffers, what, expected, found);
+                self.checkup.found(FindingCode::SettledDiffers, what, expected, found);
             }
         }
         Ok(())
@@ -394,7 +400,7 @@ impl Balance<'_> {
                 .collect::<rusqlite::Result<_>>()?,
         };
         for what in found {
-            self.checkup.found(Code::PresenceDiffers, shown(&what), expected, "another");
+            self.checkup.found(FindingCode::PresenceDiffers, shown(&what), expected, "another");
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use rusqlite::{Row, Rows};
 
 use super::{shown, streams};
 use crate::store::Error;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::file::fault::fault;
 use crate::store::sqlite::reader::SqliteSnapshot;
 use crate::store::sqlite::tables::removed::{self, Kind};
@@ -25,7 +25,7 @@ struct Allowed {
 
 /// One table, as it is compared.
 struct Table {
-    code: Code,
+    code: FindingCode,
     /// What a row is.
     what: &'static str,
     /// How many of the columns tell one row from another; they stand first, and rows are in their
@@ -37,20 +37,20 @@ struct Table {
 /// All that is said of events by rows, but when it was said.
 const TABLES: [Table; 11] = [
     Table {
-        code: Code::ReceiptDiffers,
+        code: FindingCode::ReceiptDiffers,
         what: "receipt",
         keys: 1,
         sql: "SELECT batch, kind, file, source, accepted, late, duplicate, future, expired, \
               watermark_ms, windows_closed, sha256, bytes FROM batches ORDER BY batch",
     },
     Table {
-        code: Code::MoveDiffers,
+        code: FindingCode::MoveDiffers,
         what: "move of the watermark",
         keys: 1,
         sql: "SELECT to_ms, from_ms, batch, event_index, windows_closed FROM moves ORDER BY to_ms",
     },
     Table {
-        code: Code::LateDiffers,
+        code: FindingCode::LateDiffers,
         what: "late event",
         keys: 2,
         sql: "SELECT batch, event_index, id, key, timestamp_ms, value, window_start_ms, \
@@ -60,7 +60,7 @@ const TABLES: [Table; 11] = [
     },
     // those that stayed ahead have an index of their own, too
     Table {
-        code: Code::LateDiffers,
+        code: FindingCode::LateDiffers,
         what: "late event that was released",
         keys: 4,
         sql: "SELECT batch, id, timestamp_ms, value, key, window_start_ms, watermark_ms, source, \
@@ -69,28 +69,28 @@ const TABLES: [Table; 11] = [
               ORDER BY batch, id, timestamp_ms, value",
     },
     Table {
-        code: Code::HeldDiffers,
+        code: FindingCode::HeldDiffers,
         what: "held event",
         keys: 2,
         sql: "SELECT batch, event_index, id, key, timestamp_ms, value, source, producer_version, \
               watermark_ms FROM held ORDER BY batch, event_index",
     },
     Table {
-        code: Code::SettledDiffers,
+        code: FindingCode::SettledDiffers,
         what: "note of a held event",
         keys: 2,
         sql: "SELECT batch, event_index, settlement, settled_in, id, key, timestamp_ms, value, \
               source, producer_version FROM settled ORDER BY batch, event_index",
     },
     Table {
-        code: Code::PresenceDiffers,
+        code: FindingCode::PresenceDiffers,
         what: "note of a source",
         keys: 2,
         sql: "SELECT batch, ordinal, source, presence, event_index FROM presence \
               ORDER BY batch, ordinal",
     },
     Table {
-        code: Code::SourceDiffers,
+        code: FindingCode::SourceDiffers,
         what: "source",
         keys: 1,
         sql: "SELECT name, max_timestamp_ms, declared, idle, retired, expected, accepted, late, \
@@ -98,21 +98,21 @@ const TABLES: [Table; 11] = [
               ORDER BY name",
     },
     Table {
-        code: Code::VersionDiffers,
+        code: FindingCode::VersionDiffers,
         what: "producer version",
         keys: 1,
         sql: "SELECT name, accepted, late, duplicate, future, expired FROM versions ORDER BY name",
     },
     // nothing of a corrected window is packed apart from the tables
     Table {
-        code: Code::RevisionDiffers,
+        code: FindingCode::RevisionDiffers,
         what: "corrected window",
         keys: 2,
         sql: "SELECT start_ms, key, revision, revised_in FROM windows WHERE revision > 0 \
               ORDER BY start_ms, key",
     },
     Table {
-        code: Code::RevisionDiffers,
+        code: FindingCode::RevisionDiffers,
         what: "earlier revision",
         keys: 3,
         sql: "SELECT start_ms, key, revision, count, sum, min, max, corrected_in FROM revisions \
@@ -122,7 +122,7 @@ const TABLES: [Table; 11] = [
 
 /// The tables and indexes, as they were made.
 const SCHEMA: Table = Table {
-    code: Code::SchemaDiffers,
+    code: FindingCode::SchemaDiffers,
     what: "table or index",
     keys: 2,
     sql: "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name",
@@ -153,13 +153,13 @@ impl SqliteSnapshot {
         let allowed = self.allowed()?;
         for table in &TABLES {
             let may_lack = |row: &[Value]| match (table.code, row) {
-                (Code::MoveDiffers, [Value::Integer(to_ms), ..]) => {
+                (FindingCode::MoveDiffers, [Value::Integer(to_ms), ..]) => {
                     allowed.moves_up_to_ms.is_some_and(|up_to_ms| *to_ms <= up_to_ms)
                 }
-                (Code::RevisionDiffers, [Value::Integer(start_ms), ..]) => {
+                (FindingCode::RevisionDiffers, [Value::Integer(start_ms), ..]) => {
                     allowed.pruned_start_ms.is_some_and(|ms| *start_ms <= ms)
                 }
-                (Code::LateDiffers, _) => allowed.late,
+                (FindingCode::LateDiffers, _) => allowed.late,
                 _ => false,
             };
             compare(self, replayed, table, "the files, played again,", &may_lack, checkup)?;
@@ -173,7 +173,7 @@ impl SqliteSnapshot {
              late_applied FROM store"
         };
         let what = "the store's";
-        let store = Table { code: Code::CountsDiffer, what, keys: 1, sql: figures };
+        let store = Table { code: FindingCode::CountsDiffer, what, keys: 1, sql: figures };
         compare(self, replayed, &store, "the files, played again,", &|_| false, checkup)?;
         streams::compare_windows(self, replayed, streams::By::Files, i64::MIN, checkup)?;
         streams::compare_accounts(self, replayed, checkup)

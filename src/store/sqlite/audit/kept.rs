@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::shown;
 use crate::engine::settings::Settings;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::tables::removed::{self, Kind};
 use crate::store::sqlite::tables::store_meta;
 
@@ -37,7 +37,7 @@ pub(super) fn check_sources(
             Some(batch) => format!("{}, as the receipt of batch {batch} says", told(4)?),
             None => "one whose receipt is there".to_owned(),
         };
-        checkup.found(Code::SourceDiffers, what, expected, told(1)?);
+        checkup.found(FindingCode::SourceDiffers, what, expected, told(1)?);
     }
     let mut statement = connection.prepare(
         "SELECT name, presence_since_ms, at_ms FROM sources JOIN (SELECT source, at_ms, \
@@ -49,7 +49,7 @@ pub(super) fn check_sources(
         let what = format!("since when source {} stands so", shown(&row.get::<_, String>(0)?));
         let expected = format!("{}, as its last note says", row.get::<_, i64>(2)?);
         let found = format!("{:?}", row.get::<_, Option<i64>>(1)?);
-        checkup.found(Code::PresenceDiffers, what, expected, found);
+        checkup.found(FindingCode::PresenceDiffers, what, expected, found);
     }
     check_reach(connection, settings, checkup)
 }
@@ -75,7 +75,12 @@ fn check_reach(
     let least_ms = reached_ms.map_or(0, |ms| ms.saturating_sub(settings.lateness_ms()));
     if !is_awaited && watermark_ms < least_ms {
         let expected = format!("at least {least_ms}, where its sources let it be");
-        checkup.found(Code::WatermarkDiffers, "the watermark", expected, watermark_ms.to_string());
+        checkup.found(
+            FindingCode::WatermarkDiffers,
+            "the watermark",
+            expected,
+            watermark_ms.to_string(),
+        );
     }
     Ok(())
 }
@@ -117,7 +122,7 @@ pub(super) fn check_revisions(
             let what = format!("window {start_ms} of key {}, revision {revision}", shown(&key));
             let expected = "one that follows on the one before, and is followed by more";
             let found = format!("count {count}, corrected in batch {batch}");
-            checkup.found(Code::RevisionDiffers, what, expected, found);
+            checkup.found(FindingCode::RevisionDiffers, what, expected, found);
         }
         last = Some((start_ms, key, revision, count, batch));
     }
@@ -135,7 +140,7 @@ pub(super) fn check_revisions(
         let what = format!("window {} of key {}", row.get::<_, i64>(0)?, shown(&key));
         let (revision, kept): (i64, i64) = (row.get(2)?, row.get(3)?);
         let expected = format!("{revision} earlier revisions");
-        checkup.found(Code::RevisionDiffers, what, expected, kept.to_string());
+        checkup.found(FindingCode::RevisionDiffers, what, expected, kept.to_string());
     }
     Ok(())
 }

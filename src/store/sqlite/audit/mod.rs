@@ -14,7 +14,7 @@ mod totals;
 
 use rusqlite::{Connection, Row, ffi, params};
 
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::{Error, ReceiptRow};
 
 use super::file::fault::fault;
@@ -39,7 +39,7 @@ impl SqliteSnapshot {
                 let text: String = row.get(0)?;
                 if text != "ok" {
                     let expected = "what SQLite finds whole";
-                    checkup.found(Code::StoreDamaged, "the store's file", expected, text);
+                    checkup.found(FindingCode::StoreDamaged, "the store's file", expected, text);
                 }
             }
             checkup.checked("pages", connection.query_row("PRAGMA page_count", [], int)?);
@@ -199,7 +199,7 @@ impl SqliteSnapshot {
             other @ (Error::Busy(_) | Error::Full(_) | Error::Missing(_)) => Err(other),
             _ => {
                 let expected = "rows that can be read";
-                checkup.found(Code::StoreUnreadable, what, expected, error.to_string());
+                checkup.found(FindingCode::StoreUnreadable, what, expected, error.to_string());
                 Ok(())
             }
         }

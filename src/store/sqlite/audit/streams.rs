@@ -9,7 +9,7 @@ use rusqlite::{Row, Rows, params};
 use super::shown;
 use crate::engine::Counts;
 use crate::engine::totals::Totals;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::file::fault::fault;
 use crate::store::sqlite::reader::SqliteSnapshot;
 use crate::store::sqlite::tables::store_meta;
@@ -144,12 +144,12 @@ fn tell_window(
     );
     if totals.0 != totals.1 {
         let expected = format!("{}; {}", words(expected), by.words());
-        checkup.found(Code::WindowDiffers, what, expected, words(found));
+        checkup.found(FindingCode::WindowDiffers, what, expected, words(found));
     } else if by == By::Files && revisions.0 != revisions.1 {
         let words = |revision: Option<u64>| revision.unwrap_or(0).to_string();
         let expected = format!("{}; {}", words(revisions.0), by.words());
         let what = format!("revision of {what}");
-        checkup.found(Code::RevisionDiffers, what, expected, words(revisions.1));
+        checkup.found(FindingCode::RevisionDiffers, what, expected, words(revisions.1));
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn compare_accounts(
         };
         let what = format!("account of source {}, key {}", shown(source), shown(key));
         let expected = format!("{}; {}", words(expected), By::Files.words());
-        checkup.found(Code::AccountDiffers, what, expected, words(found));
+        checkup.found(FindingCode::AccountDiffers, what, expected, words(found));
     };
     let mut failed = None;
     let shown = store.accounts(&mut |account| {
@@ -214,7 +214,7 @@ pub(super) fn compare_accounts(
             let what =
                 format!("accounts of source {} that retention added up", self::shown(source));
             let expected = format!("{expected}; {}", By::Files.words());
-            checkup.found(Code::AccountDiffers, what, expected, found.to_string());
+            checkup.found(FindingCode::AccountDiffers, what, expected, found.to_string());
         }
     }
     readable(shown, "accounts", checkup)
@@ -256,7 +256,7 @@ fn go_on(met: rusqlite::Result<()>, failed: &mut Option<rusqlite::Error>) -> Con
 fn readable(shown: Result<(), Error>, what: &str, checkup: &mut Checkup) -> Result<(), Error> {
     match shown {
         Err(Error::Corrupt(text)) => {
-            checkup.found(Code::StoreUnreadable, what, "rows that can be read", text);
+            checkup.found(FindingCode::StoreUnreadable, what, "rows that can be read", text);
             Ok(())
         }
         other => other,

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::int;
 use crate::engine::Counts;
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::tables::removed::{self, Kind};
 use crate::store::sqlite::tables::{accounts, receipts, store_meta};
 use crate::store::sqlite::write_buffer;
@@ -44,13 +44,18 @@ pub(super) fn check_receipts(
     let number = last.map_or(0, |last| last.batch);
     if number != head.last_number {
         let expected = format!("up to batch {}, the last of the store", head.last_number);
-        checkup.found(Code::ReceiptMissing, "receipts", expected, format!("up to batch {number}"));
+        checkup.found(
+            FindingCode::ReceiptMissing,
+            "receipts",
+            expected,
+            format!("up to batch {number}"),
+        );
     }
     let watermark_ms = last.map_or(0, |last| last.watermark_ms);
     if watermark_ms != head.watermark_ms {
         let expected = format!("{watermark_ms}, as the last receipt says");
         let found = head.watermark_ms.to_string();
-        checkup.found(Code::WatermarkDiffers, "the watermark", expected, found);
+        checkup.found(FindingCode::WatermarkDiffers, "the watermark", expected, found);
     }
     let last_batch = sum.last_events.as_ref().map(|last| last.batch);
     let last_at_ms = sum.last_events.as_ref().map(|last| last.committed_at_ms);
@@ -59,13 +64,13 @@ pub(super) fn check_receipts(
     if is_known && (last_batch, last_at_ms) != (head.last_batch, head.last_ingest_at_ms) {
         let expected = format!("batch {last_batch:?} at {last_at_ms:?}, as its receipt says");
         let found = format!("batch {:?} at {:?}", head.last_batch, head.last_ingest_at_ms);
-        checkup.found(Code::CountsDiffer, "the last batch of events", expected, found);
+        checkup.found(FindingCode::CountsDiffer, "the last batch of events", expected, found);
     }
     let all = i128::from(sum.receipts) + i128::from(gone.rows);
     if all != i128::from(head.last_number) {
         let expected = format!("{}, and {} that retention removed", sum.receipts, gone.rows);
         let found = format!("{} batches", head.last_number);
-        checkup.found(Code::ReceiptMissing, "the number of receipts", expected, found);
+        checkup.found(FindingCode::ReceiptMissing, "the number of receipts", expected, found);
     }
     add(&mut sum.counts, &gone.counts);
     let released = sum.released.wrapping_add(gone.released as u64);
@@ -77,7 +82,7 @@ pub(super) fn check_receipts(
             expected.0, expected.1
         );
         let found = format!("{} batches: {}", head.batches, head.counts);
-        checkup.found(Code::CountsDiffer, "the totals of the store", expected, found);
+        checkup.found(FindingCode::CountsDiffer, "the totals of the store", expected, found);
     }
     Ok(())
 }
@@ -90,7 +95,7 @@ impl Sum {
         if batch > next {
             let what = format!("batches {next} to {}", batch - 1);
             let expected = "a receipt of each: numbers follow on one another";
-            checkup.found(Code::ReceiptMissing, what, expected, "none");
+            checkup.found(FindingCode::ReceiptMissing, what, expected, "none");
         }
         let what = format!("receipt of batch {batch}");
         if let Some(last) = &self.last
@@ -98,7 +103,7 @@ impl Sum {
         {
             let expected = format!("a watermark of at least {}", last.watermark_ms);
             let found = receipt.watermark_ms.to_string();
-            checkup.found(Code::WatermarkDiffers, &what, expected, found);
+            checkup.found(FindingCode::WatermarkDiffers, &what, expected, found);
         }
         let is_hash = |hash: &String| {
             hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -116,7 +121,12 @@ impl Sum {
         };
         if !is_sound || receipt.committed_at_ms < 0 {
             let found = format!("{receipt:?}");
-            checkup.found(Code::ReceiptDiffers, what, "what such a batch leaves behind", found);
+            checkup.found(
+                FindingCode::ReceiptDiffers,
+                what,
+                "what such a batch leaves behind",
+                found,
+            );
         }
         self.receipts += 1;
         match receipt.act.as_deref() {
@@ -159,24 +169,24 @@ pub(super) fn check_counts(connection: &Connection, checkup: &mut Checkup) -> ru
     let windows = windows + write_buffer::new_windows(connection, i64::MIN)?;
     let late = count("SELECT COUNT(*) FROM late")?;
     for (what, code, rows, stored) in [
-        ("windows", Code::CountsDiffer, windows, head.windows),
+        ("windows", FindingCode::CountsDiffer, windows, head.windows),
         (
             "corrected windows",
-            Code::CountsDiffer,
+            FindingCode::CountsDiffer,
             count("SELECT COUNT(*) FROM windows WHERE revision > 0")?,
             head.corrected_windows,
         ),
-        ("late events that are kept", Code::LateDiffers, late, head.late_kept),
+        ("late events that are kept", FindingCode::LateDiffers, late, head.late_kept),
         (
             "late events that are part of a revision",
-            Code::LateDiffers,
+            FindingCode::LateDiffers,
             count("SELECT COUNT(*) FROM late WHERE applied_in IS NOT NULL")?,
             head.late_applied,
         ),
-        ("held events", Code::HeldDiffers, count("SELECT COUNT(*) FROM held")?, head.held),
+        ("held events", FindingCode::HeldDiffers, count("SELECT COUNT(*) FROM held")?, head.held),
         (
             "refused batches",
-            Code::CountsDiffer,
+            FindingCode::CountsDiffer,
             count("SELECT COALESCE(MAX(refusal), 0) FROM refusals")?,
             head.refused_batches,
         ),
@@ -220,12 +230,12 @@ pub(super) fn check_accounts(
         if sum != counts {
             let what = format!("source {name:?}");
             let expected = format!("{sum}, the sum of its keys");
-            checkup.found(Code::AccountDiffers, what, expected, counts.to_string());
+            checkup.found(FindingCode::AccountDiffers, what, expected, counts.to_string());
         }
     }
     for (name, counts) in by_source {
         let what = format!("source {name:?}");
-        checkup.found(Code::SourceDiffers, what, format!("a row with {counts}"), "none");
+        checkup.found(FindingCode::SourceDiffers, what, format!("a row with {counts}"), "none");
     }
     let head = store_meta::load(connection)?;
     let known: u64 = connection.query_row(
@@ -236,12 +246,12 @@ pub(super) fn check_accounts(
     if known != head.sources {
         let (expected, found) =
             (format!("{known}, as many as are there"), head.sources.to_string());
-        checkup.found(Code::CountsDiffer, "the number of sources", expected, found);
+        checkup.found(FindingCode::CountsDiffer, "the number of sources", expected, found);
     }
     if total != head.counts {
         let expected = format!("{total}, the sum of all sources");
         let found = head.counts.to_string();
-        checkup.found(Code::CountsDiffer, "the totals of the store", expected, found);
+        checkup.found(FindingCode::CountsDiffer, "the totals of the store", expected, found);
     }
     Ok(())
 }
@@ -263,7 +273,7 @@ pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rus
         if let Some(receipt) = receipt {
             let what = format!("windows closed by batch {batch}");
             let expected = format!("{closed}, as its moves of the watermark say");
-            checkup.found(Code::MoveDiffers, what, expected, receipt.to_string());
+            checkup.found(FindingCode::MoveDiffers, what, expected, receipt.to_string());
         }
         Ok(())
     };
@@ -277,7 +287,7 @@ pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rus
             let what = format!("move of the watermark to {to_ms}");
             let expected = format!("one behind {last_ms} of batch {last_batch} that closes some");
             let found = format!("from {from_ms} in batch {batch}, windows closed: {closed}");
-            checkup.found(Code::MoveDiffers, what, expected, found);
+            checkup.found(FindingCode::MoveDiffers, what, expected, found);
         }
         if batch != last_batch {
             // of the first one some may have been removed
@@ -303,7 +313,12 @@ pub(super) fn check_moves(connection: &Connection, checkup: &mut Checkup) -> rus
     while let Some(row) = rows.next()? {
         let (batch, closed): (u64, u64) = (row.get(0)?, row.get(1)?);
         let what = format!("windows closed by batch {batch}");
-        checkup.found(Code::MoveDiffers, what, format!("a move that closed {closed}"), "none");
+        checkup.found(
+            FindingCode::MoveDiffers,
+            what,
+            format!("a move that closed {closed}"),
+            "none",
+        );
     }
     Ok(())
 }

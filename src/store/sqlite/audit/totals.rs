@@ -12,7 +12,7 @@ use crate::engine::settings::{LatePolicy, Settings};
 use crate::engine::totals::Totals;
 use crate::engine::{self, Changes, Counts};
 use crate::model::event::{Chunk, Event, HashKey, Place};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::ledger;
 use crate::store::sqlite::reader::SqliteSnapshot;
 use crate::store::sqlite::tables::store_meta;
@@ -85,7 +85,7 @@ pub(super) fn check(
             Error::Overflow(_) => {
                 let expected = "sums within the 64-bit range: no window is near its ends";
                 let found = "the ids add up to more";
-                checkup.found(Code::WindowDiffers, "windows", expected, found);
+                checkup.found(FindingCode::WindowDiffers, "windows", expected, found);
                 Ok(())
             }
             other => {
@@ -288,11 +288,11 @@ impl Aparts<'_> {
 }
 
 impl Apart {
-    fn code(&self) -> Code {
+    fn code(&self) -> FindingCode {
         match self.kind.as_str() {
-            "held" => Code::HeldDiffers,
-            "late" => Code::LateDiffers,
-            _ => Code::SettledDiffers,
+            "held" => FindingCode::HeldDiffers,
+            "late" => FindingCode::LateDiffers,
+            _ => FindingCode::SettledDiffers,
         }
     }
 

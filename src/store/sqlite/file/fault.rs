@@ -9,7 +9,7 @@ use rustix::fs::{Access, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::location::with_ending;
-use super::lock_owner::Holder;
+use super::lock_owner::LockOwner;
 use crate::os::disk_space::{self, Free};
 use crate::os::owner::{Me, Owner, user, user_for_sudo};
 use crate::store::Error;
@@ -156,7 +156,7 @@ fn explain(path: &Path, doing: &str, error: &rusqlite::Error, room: impl Fn() ->
         | (ErrorCode::FileLockingProtocolFailed, _) => Error::Busy(format!(
             "{shown}: busy, could not {doing}: it waits for {}; let that end, then try again \
              (`fuser {shown}` names the processes that have it open)",
-            Holder::of(path)
+            LockOwner::of(path)
         )),
         (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE) => no_room(path, doing, room()),
         (_, ffi::SQLITE_READONLY_DBMOVED) => Error::Missing(format!(
@@ -195,10 +195,10 @@ fn explain(path: &Path, doing: &str, error: &rusqlite::Error, room: impl Fn() ->
 }
 
 /// A store that is busy although nobody else holds it, and although it was opened again.
-pub(crate) fn stuck(path: &Path, holder: Holder) -> Error {
+pub(crate) fn stuck(path: &Path, holder: LockOwner) -> Error {
     let shown = path.display();
     let why = match holder {
-        Holder::Ourselves => "this process holds it itself, by a lock that did not come off",
+        LockOwner::Ourselves => "this process holds it itself, by a lock that did not come off",
         _ => "no process holds it, but the system does not give out its lock",
     };
     Error::Stuck(format!(

@@ -30,7 +30,7 @@ const TAKEN_ALONE: std::ops::RangeInclusive<u64> = 120..=122;
 
 /// Who has a lock on a store that keeps others from writing, or its log from being emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum LockOwner {
     /// That process.
     Other(u32),
     /// This process itself.
@@ -41,19 +41,19 @@ pub(crate) enum Holder {
     Unseen,
 }
 
-impl Holder {
+impl LockOwner {
     /// Who holds the store at `path` at this moment.
-    pub(crate) fn of(path: &Path) -> Holder {
+    pub(crate) fn of(path: &Path) -> LockOwner {
         // locks are on the file itself and, where there is a log, on its shared memory
         let places = Places { store: inode(path), memory: inode(&with_ending(path, "-shm")) };
-        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holder::Unseen };
+        let Ok(locks) = fs::read_to_string("/proc/locks") else { return LockOwner::Unseen };
         holder(&locks, places, std::process::id(), sees_all())
     }
 
     /// Who reads the store at `path` at this moment.
-    pub(crate) fn reading(path: &Path) -> Holder {
+    pub(crate) fn reading(path: &Path) -> LockOwner {
         let inode = inode(&with_ending(path, "-shm"));
-        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holder::Unseen };
+        let Ok(locks) = fs::read_to_string("/proc/locks") else { return LockOwner::Unseen };
         reader(&locks, inode.unwrap_or_default(), std::process::id(), sees_all())
     }
 }
@@ -68,10 +68,10 @@ fn sees_all() -> bool {
         .is_ok_and(|namespace| namespace.as_os_str() == FIRST_NAMESPACE)
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Holder::Other(pid) => {
+            LockOwner::Other(pid) => {
                 write!(f, "process {pid}")?;
                 let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
                 match name.trim() {
@@ -79,16 +79,16 @@ impl fmt::Display for Holder {
                     name => write!(f, " ({})", name.escape_debug()),
                 }
             }
-            Holder::Ourselves => f.write_str("this very process"),
-            Holder::Nobody => f.write_str("nobody that holds it now"),
-            Holder::Unseen => f.write_str("another process"),
+            LockOwner::Ourselves => f.write_str("this very process"),
+            LockOwner::Nobody => f.write_str("nobody that holds it now"),
+            LockOwner::Unseen => f.write_str("another process"),
         }
     }
 }
 
 /// The same from the text of `/proc/locks`. Devices are not compared: some file systems have
 /// another number there than `stat` says, and a lock too many only means to wait.
-fn holder(locks: &str, places: Places, ourselves: u32, sees_all: bool) -> Holder {
+fn holder(locks: &str, places: Places, ourselves: u32, sees_all: bool) -> LockOwner {
     let is_meant = |lock: &Seen<'_>| match lock.mode {
         "WRITE" => [places.store, places.memory].contains(&Some(lock.inode)),
         // nobody who uses the store by SQLite has one there
@@ -99,7 +99,7 @@ fn holder(locks: &str, places: Places, ourselves: u32, sees_all: bool) -> Holder
 }
 
 /// The same of those who read a store, from the shared memory of its log.
-fn reader(locks: &str, shared: u64, ourselves: u32, sees_all: bool) -> Holder {
+fn reader(locks: &str, shared: u64, ourselves: u32, sees_all: bool) -> LockOwner {
     let is_meant = |lock: &Seen<'_>| {
         let from = lock.from.parse().unwrap_or_default();
         lock.mode == "READ" && lock.inode == shared && READERS.contains(&from)
@@ -121,7 +121,7 @@ fn owner(
     is_meant: &dyn Fn(&Seen<'_>) -> bool,
     ourselves: u32,
     sees_all: bool,
-) -> Holder {
+) -> LockOwner {
     let mut is_ours = false;
     for line in locks.lines() {
         // `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`; a `->` is one that waits
@@ -133,15 +133,15 @@ fn owner(
         }
         match pid.parse() {
             Ok(pid) if pid == ourselves => is_ours = true,
-            Ok(pid) => return Holder::Other(pid),
+            Ok(pid) => return LockOwner::Other(pid),
             // one that belongs to no process, or to one of another namespace
-            Err(_) => return Holder::Unseen,
+            Err(_) => return LockOwner::Unseen,
         }
     }
     match (is_ours, sees_all) {
-        (true, _) => Holder::Ourselves,
-        (false, true) => Holder::Nobody,
-        (false, false) => Holder::Unseen,
+        (true, _) => LockOwner::Ourselves,
+        (false, true) => LockOwner::Nobody,
+        (false, false) => LockOwner::Unseen,
     }
 }
 
@@ -172,12 +172,12 @@ mod tests {
     #[test]
     fn only_locks_to_write_on_that_very_file_count() {
         let of = |inode: u64| holder(LOCKS, on(inode), 100, true);
-        assert_eq!(of(7), Holder::Nobody, "one that reads, one of another kind, one that waits");
-        assert_eq!(of(8), Holder::Other(200));
-        assert_eq!(of(9), Holder::Ourselves);
-        assert_eq!(of(10), Holder::Unseen);
+        assert_eq!(of(7), LockOwner::Nobody, "one that reads, one of another kind, one that waits");
+        assert_eq!(of(8), LockOwner::Other(200));
+        assert_eq!(of(9), LockOwner::Ourselves);
+        assert_eq!(of(10), LockOwner::Unseen);
         let both = Places { store: Some(9), memory: Some(8) };
-        assert_eq!(holder(LOCKS, both, 100, true), Holder::Other(200), "others come first");
+        assert_eq!(holder(LOCKS, both, 100, true), LockOwner::Other(200), "others come first");
     }
 
     #[test]
@@ -196,8 +196,8 @@ mod tests {
             ("123 127", false),
             ("0 119", false),
         ] {
-            let expected = if is_held { Holder::Other(200) } else { Holder::Nobody };
-            assert_eq!(of(lock), (expected, Holder::Nobody), "{lock}");
+            let expected = if is_held { LockOwner::Other(200) } else { LockOwner::Nobody };
+            assert_eq!(of(lock), (expected, LockOwner::Nobody), "{lock}");
         }
     }
 
@@ -209,16 +209,16 @@ mod tests {
             3: POSIX  ADVISORY  WRITE 400 fe:00:8 124 124\n\
             4: POSIX  ADVISORY  READ 100 fe:00:9 123 123\n";
         let of = |inode: u64, sees_all| reader(locks, inode, 100, sees_all);
-        assert_eq!(of(7, true), Holder::Other(300));
-        assert_eq!(of(8, true), Holder::Nobody);
-        assert_eq!(of(9, true), Holder::Ourselves);
-        assert_eq!(of(8, false), Holder::Unseen);
+        assert_eq!(of(7, true), LockOwner::Other(300));
+        assert_eq!(of(8, true), LockOwner::Nobody);
+        assert_eq!(of(9, true), LockOwner::Ourselves);
+        assert_eq!(of(8, false), LockOwner::Unseen);
     }
 
     #[test]
     fn what_cannot_be_seen_is_not_called_nobody() {
-        assert_eq!(holder(LOCKS, on(7), 100, false), Holder::Unseen);
-        assert_eq!(holder("", on(7), 100, false), Holder::Unseen);
-        assert_eq!(holder(LOCKS, on(9), 100, false), Holder::Ourselves);
+        assert_eq!(holder(LOCKS, on(7), 100, false), LockOwner::Unseen);
+        assert_eq!(holder("", on(7), 100, false), LockOwner::Unseen);
+        assert_eq!(holder(LOCKS, on(9), 100, false), LockOwner::Ourselves);
     }
 }

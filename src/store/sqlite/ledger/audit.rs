@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::bloom::Filter;
+use super::bloom::Bloom;
 use super::row::Entries;
 use super::run::{self, Facts, MAX_ENTRIES, UNFINISHED, least_in};
 use super::scan::Reader;
 use super::{each_row, short_of};
 use crate::model::event::{MAX_TIMESTAMP_MS, check_name};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 
 /// For how many positions of a run memory is taken at once: 8 bytes each.
 const AT_ONCE: u64 = 1 << 21;
@@ -36,12 +36,12 @@ pub(in crate::store::sqlite) fn check_entries(
     if expected > next_position || (expected < next_position && !has_gaps) {
         let found = format!("they end at {expected}");
         let expected = format!("up to {next_position}, as the store counts them");
-        checkup.found(Code::EntryMissing, "entries of ids", expected, found);
+        checkup.found(FindingCode::EntryMissing, "entries of ids", expected, found);
     }
     let left = i128::from(next_position) - i128::from(forgotten);
     if i128::from(entries) != left {
         let expected = format!("{left}: {next_position} ids came, and {forgotten} were forgotten");
-        checkup.found(Code::EntryMissing, "entries of ids", expected, entries.to_string());
+        checkup.found(FindingCode::EntryMissing, "entries of ids", expected, entries.to_string());
     }
     Ok(())
 }
@@ -65,13 +65,18 @@ impl Walk<'_> {
         let expected = self.expected;
         if first < expected || (first > expected && !self.has_gaps) {
             let expected = format!("to begin at {expected}, where those before end");
-            self.checkup.found(Code::EntryMissing, &what, expected, format!("begin at {first}"));
+            self.checkup.found(
+                FindingCode::EntryMissing,
+                &what,
+                expected,
+                format!("begin at {first}"),
+            );
         }
         match self.entries(first, row) {
             Ok(count) => self.expected = first.saturating_add(count),
             Err(found) => {
                 let expected = "a packed row that can be read to its end";
-                self.checkup.found(Code::EntryDamaged, &what, expected, found);
+                self.checkup.found(FindingCode::EntryDamaged, &what, expected, found);
                 let behind = Entries::of(row).map_or(0, |entries| entries.count().min(1 << 20));
                 self.expected = first.saturating_add(behind);
             }
@@ -80,7 +85,12 @@ impl Walk<'_> {
         let within = |run: &Facts| (run.new.from..run.new.to).contains(&first);
         if first < behind && !self.runs.iter().any(within) {
             let expected = "one run that says where these ids are";
-            self.checkup.found(Code::EntryInNoRun, what, expected, "none: they would be new again");
+            self.checkup.found(
+                FindingCode::EntryInNoRun,
+                what,
+                expected,
+                "none: they would be new again",
+            );
         }
     }
 
@@ -100,14 +110,14 @@ impl Walk<'_> {
             if self.last.is_some_and(|last| at <= last) {
                 let what = format!("event {} of batch {}", at.1, at.0);
                 let (expected, found) = ("in the order of batches", "behind a later one");
-                self.checkup.found(Code::EntryOrder, what, expected, found);
+                self.checkup.found(FindingCode::EntryOrder, what, expected, found);
             }
             self.last = Some(at);
             if entry.timestamp_ms < least_ms {
                 let what = format!("event {} of batch {}", at.1, at.0);
                 let expected = format!("nothing before {least_ms} in its run");
                 let found = entry.timestamp_ms.to_string();
-                self.checkup.found(Code::RunDiffers, what, expected, found);
+                self.checkup.found(FindingCode::RunDiffers, what, expected, found);
             }
         }
         if entries.is_whole() { Ok(entries.count()) } else { Err("it goes on".to_owned()) }
@@ -128,14 +138,14 @@ pub(in crate::store::sqlite) fn check_runs(
         if is_finished && facts.new.from < behind {
             let expected = format!("from position {behind} on, where the one before ends");
             let found = format!("from {}", facts.new.from);
-            checkup.found(Code::RunDamaged, &what, expected, found);
+            checkup.found(FindingCode::RunDamaged, &what, expected, found);
         }
         if is_finished {
             behind = facts.new.to;
         }
         if !facts.are_sound() {
             let expected = "sizes that a run can have";
-            checkup.found(Code::RunDamaged, &what, expected, format!("{:?}", facts.new));
+            checkup.found(FindingCode::RunDamaged, &what, expected, format!("{:?}", facts.new));
             continue;
         }
         check_run(connection, facts, checkup)?;
@@ -151,7 +161,7 @@ fn check_run(
 ) -> rusqlite::Result<()> {
     let is_finished = facts.new.level != UNFINISHED;
     let what = format!("run {} of ids", facts.run);
-    let mut filter = Filter::for_ids(facts.new.ids);
+    let mut filter = Bloom::for_ids(facts.new.ids);
     let mut count = 0;
     let reaches = facts.new.to - facts.new.from;
     for from in (0..reaches).step_by(AT_ONCE as usize) {
@@ -161,7 +171,12 @@ fn check_run(
         each_part(connection, facts, &mut |part, ids, rest| {
             if rest != 0 {
                 let found = format!("{rest} bytes too many");
-                checkup.found(Code::RunDamaged, format!("{what}, part {part}"), "whole ids", found);
+                checkup.found(
+                    FindingCode::RunDamaged,
+                    format!("{what}, part {part}"),
+                    "whole ids",
+                    found,
+                );
             }
             for (short, place) in ids {
                 if is_first {
@@ -172,7 +187,7 @@ fn check_run(
                         let expected = "an id of that part, at a place within the run";
                         let found = format!("{short:012x} at {place}");
                         let what = format!("{what}, part {part}");
-                        checkup.found(Code::RunDamaged, what, expected, found);
+                        checkup.found(FindingCode::RunDamaged, what, expected, found);
                         continue;
                     }
                 }
@@ -181,7 +196,7 @@ fn check_run(
                     if *slot != 0 {
                         let position = facts.new.from + place;
                         let what = format!("{what}, position {position}");
-                        checkup.found(Code::RunDiffers, what, "one id", "two");
+                        checkup.found(FindingCode::RunDiffers, what, "one id", "two");
                     }
                     *slot = short + 1;
                 }
@@ -192,7 +207,7 @@ fn check_run(
     if is_finished {
         if count != facts.new.ids {
             let expected = format!("{} ids, as recorded", facts.new.ids);
-            checkup.found(Code::RunDiffers, &what, expected, format!("{count}"));
+            checkup.found(FindingCode::RunDiffers, &what, expected, format!("{count}"));
         }
         check_filter(connection, facts, &filter, checkup)?;
     }
@@ -223,7 +238,7 @@ fn check_places(
         let what = format!("event {} of batch {}", entry.event_index, entry.batch);
         let expected = format!("its id in run {}: a repeat of it is known by that", facts.run);
         let found = if slot == 0 { "none there" } else { "another id there" };
-        checkup.found(Code::RunDiffers, what, expected, found);
+        checkup.found(FindingCode::RunDiffers, what, expected, found);
     }
     Ok(())
 }
@@ -231,7 +246,7 @@ fn check_places(
 fn check_filter(
     connection: &Connection,
     facts: &Facts,
-    built: &Filter,
+    built: &Bloom,
     checkup: &mut Checkup,
 ) -> rusqlite::Result<()> {
     let stored: Option<Vec<u8>> = connection
@@ -241,7 +256,7 @@ fn check_filter(
     let what = format!("filter of run {}", facts.run);
     let expected = "what the ids of the run make of it";
     let Some(stored) = stored else {
-        checkup.found(Code::FilterDiffers, what, expected, "there is none");
+        checkup.found(FindingCode::FilterDiffers, what, expected, "there is none");
         return Ok(());
     };
     let built = built.bytes();
@@ -254,7 +269,7 @@ fn check_filter(
         true => "it claims ids that are not there: slower, and nothing is wrong by it".to_owned(),
         false => format!("{} bytes instead of {}", stored.len(), built.len()),
     };
-    checkup.found(Code::FilterDiffers, what, expected, found);
+    checkup.found(FindingCode::FilterDiffers, what, expected, found);
     Ok(())
 }
 
@@ -304,7 +319,7 @@ fn check_strays(
     )?;
     if strays + filters > 0 {
         let found = format!("{strays} parts and {filters} filters that belong to no run");
-        checkup.found(Code::RunDamaged, "runs of ids", "only what belongs to one", found);
+        checkup.found(FindingCode::RunDamaged, "runs of ids", "only what belongs to one", found);
     }
     Ok(())
 }

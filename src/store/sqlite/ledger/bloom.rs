@@ -14,7 +14,7 @@ const BLOCK_BYTES: usize = WORDS * 8;
 /// A Bloom filter in blocks. Blocks lie in the order of the ids, so that ids that are asked for in
 /// order go through it from front to back. Words have their lowest byte first, as they are stored.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Filter {
+pub(super) struct Bloom {
     bytes: Vec<u8>,
 }
 
@@ -27,11 +27,11 @@ fn word(block: &[u8; BLOCK_BYTES], place: usize) -> u64 {
     u64::from_le_bytes(block.as_chunks::<8>().0[place])
 }
 
-impl Filter {
+impl Bloom {
     /// An empty one for so many ids.
-    pub(super) fn for_ids(ids: u64) -> Filter {
+    pub(super) fn for_ids(ids: u64) -> Bloom {
         let blocks = (ids * BITS_PER_ID).div_ceil(BLOCK_BYTES as u64 * 8).max(1);
-        Filter { bytes: vec![0; blocks as usize * BLOCK_BYTES] }
+        Bloom { bytes: vec![0; blocks as usize * BLOCK_BYTES] }
     }
 
     fn blocks(&self) -> &[[u8; BLOCK_BYTES]] {
@@ -101,9 +101,9 @@ impl Filter {
     }
 
     /// None when these are not the bytes of a filter.
-    pub(super) fn from_bytes(bytes: Vec<u8>) -> Option<Filter> {
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> Option<Bloom> {
         let is_whole = !bytes.is_empty() && bytes.len().is_multiple_of(BLOCK_BYTES);
-        is_whole.then_some(Filter { bytes })
+        is_whole.then_some(Bloom { bytes })
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn it_never_denies_what_it_holds_and_rarely_claims_more() {
         let ids = 100_000;
-        let mut filter = Filter::for_ids(u64::from(ids));
+        let mut filter = Bloom::for_ids(u64::from(ids));
         shorts(0..ids).for_each(|short| filter.add(short));
         assert!(shorts(0..ids).all(|short| filter.may_hold(short)));
         let all: Vec<_> = shorts(0..2 * ids).zip(0..).collect();
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn it_comes_back_from_its_bytes() {
-        let mut filter = Filter::for_ids(500);
+        let mut filter = Bloom::for_ids(500);
         shorts(0..500).for_each(|short| filter.add(short));
-        assert_eq!(Filter::from_bytes(filter.bytes().to_vec()), Some(filter));
-        assert!(Filter::from_bytes(vec![0; 63]).is_none());
-        assert!(Filter::from_bytes(Vec::new()).is_none());
+        assert_eq!(Bloom::from_bytes(filter.bytes().to_vec()), Some(filter));
+        assert!(Bloom::from_bytes(vec![0; 63]).is_none());
+        assert!(Bloom::from_bytes(Vec::new()).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::run::{self, Facts, New, Run};
-use super::run_builder::Build;
+use super::run_builder::RunBuilder;
 use crate::store::sqlite::cache::Sizes;
 
 /// For how many ids memory is taken at once.
@@ -13,19 +13,19 @@ const IDS_AT_ONCE: u64 = 1 << 19;
 
 /// A merge that is under way.
 #[derive(Debug)]
-pub(super) struct Merging {
+pub(super) struct Compaction {
     pub(super) merged: Vec<Facts>,
-    build: Build,
+    build: RunBuilder,
 }
 
-impl Merging {
+impl Compaction {
     /// Begins with the oldest runs of the first level that stand together, if there are enough. Those of the second are
     /// merged no more: it would cost more than it saves to ask fewer filters.
     pub(super) fn begin(
         connection: &Connection,
         runs: &[Arc<Run>],
         sizes: &Sizes,
-    ) -> rusqlite::Result<Option<Merging>> {
+    ) -> rusqlite::Result<Option<Compaction>> {
         // what lies too far apart does not go into one: ids that a far-off time keeps from being
         // forgotten, say
         let of_first = |run: &Arc<Run>| run.facts.new.level == 1;
@@ -44,7 +44,7 @@ impl Merging {
             ids: merged.iter().map(|run| run.new.ids).sum(),
             least_ms: merged.iter().map(|run| run.new.least_ms).min().unwrap_or(0),
         };
-        Ok(Some(Merging { build: Build::begin(connection, new)?, merged }))
+        Ok(Some(Compaction { build: RunBuilder::begin(connection, new)?, merged }))
     }
 
     /// Goes on with what was begun; none when one of the runs that it is made of is gone.
@@ -52,7 +52,7 @@ impl Merging {
         connection: &Connection,
         begun: Facts,
         runs: &[Arc<Run>],
-    ) -> rusqlite::Result<Option<Merging>> {
+    ) -> rusqlite::Result<Option<Compaction>> {
         let within = begun.new.from..begun.new.to;
         let merged = runs.iter().map(|run| run.facts).filter(|run| within.contains(&run.new.from));
         let merged: Vec<Facts> = merged.collect();
@@ -61,7 +61,7 @@ impl Merging {
         if (first.new.from, last.new.to, ids) != (begun.new.from, begun.new.to, begun.new.ids) {
             return Ok(None);
         }
-        Ok(Some(Merging { build: Build::resume(connection, begun)?, merged }))
+        Ok(Some(Compaction { build: RunBuilder::resume(connection, begun)?, merged }))
     }
 
     /// Goes on for about so many ids; says whether that was all.

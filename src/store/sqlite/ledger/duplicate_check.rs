@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use super::cursor::Cursor;
 use super::scan::Reader;
 use super::{SHORT_BITS, run, short_of};
-use crate::store::audit::{Checkup, Code};
+use crate::store::audit::{Checkup, FindingCode};
 
 /// About how many ids are looked at at once: 16 bytes each.
 const AT_ONCE: u64 = 1 << 20;
@@ -64,7 +64,7 @@ fn compare(
             let what = format!("event {index} of batch {batch}");
             let expected = "an id that came before, once";
             let found = format!("the id of event {first_index} of batch {first_batch} again");
-            checkup.found(Code::IdTwice, what, expected, found);
+            checkup.found(FindingCode::IdTwice, what, expected, found);
         }
         seen.push((hash, batch, index));
     }

@@ -14,7 +14,7 @@ const LEAST_SLOTS: usize = 1 << 10;
 /// A table of slots that are probed one behind the other. A slot is 8 bytes, and no more than half of
 /// them are taken: to ask for an id and then to add it touches one line of the processor's cache.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct Memtable {
     /// The position of the first.
     from: u64,
     hashes: Vec<u128>,
@@ -24,17 +24,17 @@ pub(super) struct Tail {
     least_ms: i64,
 }
 
-impl Default for Tail {
-    fn default() -> Tail {
-        Tail::behind(0)
+impl Default for Memtable {
+    fn default() -> Memtable {
+        Memtable::behind(0)
     }
 }
 
-impl Tail {
+impl Memtable {
     /// An empty one behind what has a run.
-    pub(super) fn behind(position: u64) -> Tail {
+    pub(super) fn behind(position: u64) -> Memtable {
         let (hashes, slots) = (Vec::new(), vec![0; LEAST_SLOTS]);
-        Tail { from: position, hashes, slots, used: 0, least_ms: i64::MAX }
+        Memtable { from: position, hashes, slots, used: 0, least_ms: i64::MAX }
     }
 
     /// The position of its first id.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn each_id_has_its_last_position() {
-        let mut tail = Tail::behind(100);
+        let mut tail = Memtable::behind(100);
         assert_eq!([7, 8, 9].map(|hash| tail.push(hash, 5 - hash as i64)), [None; 3]);
         assert_eq!(tail.push(8, 9), Some(101));
         tail.skip_to(105).unwrap();
@@ -188,10 +188,11 @@ mod tests {
     fn what_is_taken_away_leaves_the_rest() {
         // many that want the same slots, and growth in between
         let hash = |n: u64| u128::from(n % 7) << 64 | u128::from((n << 40) | (n % 13) | (1 << 30));
-        let mut tail = Tail::behind(0);
+        let mut tail = Memtable::behind(0);
         for count in [10, 400, 3000] {
             (0..count).for_each(|n| assert_eq!(tail.push(hash(n), 0), None, "{n}"));
-            let found = |tail: &Tail| (0..count).filter_map(|n| tail.find(hash(n))).count() as u64;
+            let found =
+                |tail: &Memtable| (0..count).filter_map(|n| tail.find(hash(n))).count() as u64;
             assert_eq!(found(&tail), count);
             for left in [count / 2, count / 3, 0] {
                 tail.truncate(left);

@@ -31,16 +31,16 @@ use rusqlite::{Connection, params};
 use crate::engine::{Fact, Seen};
 use crate::model::event::{Chunk, HashKey};
 use crate::model::refusal::Other;
-use crate::store::Scout;
+use crate::store::Prefetch;
 
 use super::cache::Sizes;
 pub(super) use audit::{check_entries, check_runs};
-use compaction::Merging;
+use compaction::Compaction;
 use cursor::Cursor;
 pub(super) use duplicate_check::check_twice;
 pub(super) use expire::{Walk, count, forget_some};
 pub(super) use lookup::remembered;
-use memtable::Tail;
+use memtable::Memtable;
 pub(super) use old::take_over;
 pub(super) use ordered_lookup::InOrder;
 pub(super) use prefetch::Open;
@@ -48,7 +48,7 @@ use prefetch::{Ahead, Hint, Shared};
 pub(super) use rebuild::rebuild;
 use row::{Entries, Entry, RowWriter};
 use run::{New, Run};
-use run_builder::Build;
+use run_builder::RunBuilder;
 pub(super) use scan::Reader;
 
 /// For how many ids memory is fetched ahead.
@@ -75,14 +75,14 @@ fn slot_of(short: u64, slots: usize) -> usize {
 /// What a writer has in memory of the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    tail: Tail,
+    tail: Memtable,
     /// The oldest first.
     runs: Vec<Arc<Run>>,
     /// The same, for who looks ahead of the writer.
     shared: Shared,
     /// The numbers of those that were made since the batch began.
     made: Vec<u64>,
-    merging: Option<Merging>,
+    merging: Option<Compaction>,
     /// How many rows were added since some were forgotten, and how far the entries were walked.
     rows_added: u64,
     walked: u64,
@@ -96,14 +96,14 @@ pub(super) struct Ledger {
     hashes: Vec<u128>,
     new: Vec<(u64, u32)>,
     maybe: Vec<(u64, u32)>,
-    asked: Vec<(u32, Place)>,
+    asked: Vec<(u32, LedgerPosition)>,
     /// For each run whether it was asked ahead.
     is_asked: Vec<bool>,
 }
 
 /// Where an id may be; the last that came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum LedgerPosition {
     Tail(u64),
     /// With what was found there ahead, if it was: the number of the hit.
     Run(Reverse<usize>, Option<usize>),
@@ -132,7 +132,7 @@ impl Ledger {
         self.must_load = false;
         self.merging = None;
         for begun in unfinished {
-            let merging = Merging::resume(connection, begun, &self.runs)?;
+            let merging = Compaction::resume(connection, begun, &self.runs)?;
             if merging.is_none() || self.merging.is_some() {
                 run::remove(connection, &begun)?;
             }
@@ -158,12 +158,12 @@ impl Ledger {
     }
 
     fn load_tail(&mut self, connection: &Connection, next_position: u64) -> rusqlite::Result<()> {
-        self.tail = Tail::behind(next_position);
+        self.tail = Memtable::behind(next_position);
         let mut is_first = true;
         let tail = &mut self.tail;
         each_row(connection, self.runs.last().map_or(0, |run| run.facts.new.to), |first, row| {
             if std::mem::take(&mut is_first) {
-                *tail = Tail::behind(first);
+                *tail = Memtable::behind(first);
             }
             tail.skip_to(first)?;
             let mut entries = Entries::of(row)?;
@@ -190,7 +190,7 @@ impl Ledger {
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey, open: Open) -> Box<dyn Scout> {
+    pub(super) fn scout(&self, key: HashKey, open: Open) -> Box<dyn Prefetch> {
         Box::new(Ahead::new(Arc::clone(&self.shared), key, open))
     }
 
@@ -245,7 +245,7 @@ impl Ledger {
                 continue;
             }
             for (_, place) in places {
-                if let (Place::Run(_, Some(hit)), Some(hint)) = (place, hint) {
+                if let (LedgerPosition::Run(_, Some(hit)), Some(hint)) = (place, hint) {
                     facts[row] = Fact::Seen(hint.hits[*hit].seen);
                     self.hits.push((row, hint.hits[*hit].position));
                     break;
@@ -273,7 +273,7 @@ impl Ledger {
             self.tail.warm(hashes);
             for (hash, row) in hashes.iter().zip(&mut rows) {
                 match self.tail.find(*hash) {
-                    Some(position) => self.asked.push((row, Place::Tail(position))),
+                    Some(position) => self.asked.push((row, LedgerPosition::Tail(position))),
                     None => self.new.push((short_of(*hash), row)),
                 }
             }
@@ -287,7 +287,7 @@ impl Ledger {
             let maybe = hint.maybe.iter().map(|(row, run)| (*row, *run, None));
             let hits = hint.hits.iter().enumerate().map(|(hit, of)| (of.row, of.run, Some(hit)));
             self.asked.extend(maybe.chain(hits).filter_map(|(row, run, hit)| {
-                places[run].map(|place| (row, Place::Run(Reverse(place), hit)))
+                places[run].map(|place| (row, LedgerPosition::Run(Reverse(place), hit)))
             }));
         }
         let mut is_sorted = false;
@@ -299,7 +299,7 @@ impl Ledger {
             }
             self.maybe.clear();
             run.filter.select(&self.new, &mut self.maybe);
-            let place = Place::Run(Reverse(place), None);
+            let place = LedgerPosition::Run(Reverse(place), None);
             self.asked.extend(self.maybe.iter().map(|(_, row)| (*row, place)));
         }
         self.asked.sort_unstable();
@@ -309,13 +309,13 @@ impl Ledger {
     fn find_at<T>(
         &self,
         cursor: &mut Cursor<'_>,
-        place: Place,
+        place: LedgerPosition,
         hash: u128,
         of: impl Fn(&Entry<'_>) -> T,
     ) -> rusqlite::Result<Option<T>> {
         let positions = match place {
-            Place::Tail(position) => vec![position],
-            Place::Run(Reverse(run), _) => {
+            LedgerPosition::Tail(position) => vec![position],
+            LedgerPosition::Run(Reverse(run), _) => {
                 cursor.positions(&self.runs[run].facts, short_of(hash))?
             }
         };
@@ -393,7 +393,7 @@ impl Ledger {
             ids: tail.len() as u64,
             least_ms: tail.least_ms(),
         };
-        let mut build = Build::begin(connection, new)?;
+        let mut build = RunBuilder::begin(connection, new)?;
         build.step(connection, u64::MAX, &mut |_, ids| {
             ids.extend(tail.ids().map(|(hash, place)| (short_of(hash), place)));
             Ok(())
@@ -422,7 +422,7 @@ impl Ledger {
     ) -> rusqlite::Result<()> {
         let mut merging = match self.merging.take() {
             Some(merging) => merging,
-            None => match Merging::begin(connection, &self.runs, sizes)? {
+            None => match Compaction::begin(connection, &self.runs, sizes)? {
                 Some(merging) => merging,
                 None => return Ok(()),
             },
@@ -451,11 +451,11 @@ impl Ledger {
     ) -> rusqlite::Result<()> {
         let hash = kept(id_hash);
         let mut cursor = Cursor::new(connection)?;
-        let tail = self.tail.find(hash).map(Place::Tail).into_iter();
+        let tail = self.tail.find(hash).map(LedgerPosition::Tail).into_iter();
         let runs = (0..self.runs.len())
             .rev()
             .filter(|place| self.runs[*place].filter.may_hold(short_of(hash)));
-        for place in tail.chain(runs.map(|place| Place::Run(Reverse(place), None))) {
+        for place in tail.chain(runs.map(|place| LedgerPosition::Run(Reverse(place), None))) {
             let found = self.find_at(&mut cursor, place, hash, |entry| {
                 ((entry.batch, entry.event_index), entry.key.to_owned(), entry.value)
             })?;

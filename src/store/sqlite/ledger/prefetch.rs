@@ -16,7 +16,7 @@ use super::run::{self, Run};
 use super::{kept, short_of};
 use crate::engine::Seen;
 use crate::model::event::{Chunk, HashKey};
-use crate::store::Scout;
+use crate::store::Prefetch;
 use crate::store::sqlite::tables::store_meta;
 
 /// From how many runs on it is worth the wait to look at many chunks at once: a filter is then read
@@ -78,7 +78,7 @@ impl Hint {
 /// An id that a filter does not rule out: its number among all, and the run, the last one first.
 type Maybe = (u32, Reverse<usize>);
 
-impl Scout for Ahead {
+impl Prefetch for Ahead {
     fn ids_at_once(&self) -> usize {
         if self.runs().len() < MANY_RUNS { 1 } else { IDS_AT_ONCE }
     }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::memtable::Tail;
+use super::memtable::Memtable;
 use super::row::Entries;
 use super::{Ledger, run};
 use crate::store::sqlite::cache::Sizes;
@@ -30,7 +30,7 @@ pub(in crate::store::sqlite) fn rebuild(connection: &Connection) -> rusqlite::Re
             ledger.merge_some(connection, &sizes, u64::MAX)?;
         }
         if ledger.tail.len() == 0 {
-            ledger.tail = Tail::behind(first);
+            ledger.tail = Memtable::behind(first);
         }
         ledger.tail.skip_to(first)?;
         let mut entries = Entries::of(row.get_ref(1)?.as_blob()?)?;

@@ -7,7 +7,7 @@
 
 use crate::engine::Seen;
 use crate::model::event::Event;
-use crate::store::sqlite::codec::{Damaged, Reader, put, put_signed, signed_bytes};
+use crate::store::sqlite::codec::{BlobReader, Damaged, put, put_signed, signed_bytes};
 
 /// The most bytes of a row: with what SQLite adds, it fills a page of 4 KiB.
 pub(super) const ROW_BYTES: usize = 4040;
@@ -129,7 +129,7 @@ pub(super) struct Mark {
 
 impl<'r> Entries<'r> {
     pub(super) fn of(row: &'r [u8]) -> Result<Entries<'r>, Damaged> {
-        let mut reader = Reader(row);
+        let mut reader = BlobReader(row);
         let (batch, index) = (reader.number()?, reader.number()?);
         let (base_ms, count) = (reader.number()? as i64, reader.number()?);
         let offset = row.len() - reader.0.len();
@@ -174,18 +174,18 @@ impl<'r> Entries<'r> {
     }
 
     /// The bytes of the next one behind its gap and length.
-    fn raw(&mut self) -> Result<Reader<'r>, Damaged> {
+    fn raw(&mut self) -> Result<BlobReader<'r>, Damaged> {
         let mark = &mut self.mark;
         if mark.read >= mark.count {
             return Err(Damaged);
         }
-        let mut reader = Reader(self.row.get(mark.offset..).ok_or(Damaged)?);
+        let mut reader = BlobReader(self.row.get(mark.offset..).ok_or(Damaged)?);
         mark.index = mark.index.checked_add(reader.number()?).ok_or(Damaged)?;
         let length = reader.number()?;
         let raw = reader.bytes(length)?;
         mark.read += 1;
         mark.offset = self.row.len() - reader.0.len();
-        Ok(Reader(raw))
+        Ok(BlobReader(raw))
     }
 
     /// The next one; none when it was forgotten.

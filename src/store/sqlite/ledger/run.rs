@@ -8,7 +8,7 @@
 use rusqlite::blob::ZeroBlob;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, Row, params};
 
-use super::bloom::Filter;
+use super::bloom::Bloom;
 use super::{SHORT_BITS, slot_of};
 use crate::store::sqlite::codec::Damaged;
 
@@ -70,7 +70,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) facts: Facts,
-    pub(super) filter: Filter,
+    pub(super) filter: Bloom,
 }
 
 impl Facts {
@@ -178,7 +178,7 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Facts>> {
 }
 
 /// The filter of a run. It is read in place: a query would have a second copy of it made.
-pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Filter> {
+pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Bloom> {
     let bits = connection.blob_open(MAIN_DB, "ledger_filters", "bits", run as i64, true);
     let bits = bits.map_err(|error| match error.sqlite_error_code() {
         // there is none, or it is a number
@@ -187,14 +187,14 @@ pub(super) fn filter(connection: &Connection, run: u64) -> rusqlite::Result<Filt
     })?;
     let mut bytes = vec![0; bits.len()];
     bits.read_at_exact(&mut bytes, 0)?;
-    Filter::from_bytes(bytes).ok_or_else(|| Damaged.into())
+    Bloom::from_bytes(bytes).ok_or_else(|| Damaged.into())
 }
 
 /// Keeps the filter of a run. It is written in place, for the same reason.
 pub(super) fn put_filter(
     connection: &Connection,
     run: u64,
-    filter: &Filter,
+    filter: &Bloom,
 ) -> rusqlite::Result<()> {
     let bytes = filter.bytes();
     connection
@@ -231,7 +231,7 @@ mod tests {
             let error = filter(&store, run).unwrap_err();
             assert!(error.sqlite_error().is_none(), "{run}: {error}");
         }
-        let whole = Filter::for_ids(100);
+        let whole = Bloom::for_ids(100);
         put_filter(&store, 5, &whole).unwrap();
         assert_eq!(filter(&store, 5).unwrap(), whole);
     }

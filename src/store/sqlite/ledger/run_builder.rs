@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rusqlite::{Connection, params};
 
-use super::bloom::Filter;
+use super::bloom::Bloom;
 use super::run::{self, Facts, Found, LEAST_PARTS, New, Run, UNFINISHED, least_in, packed};
 use super::slot_of;
 
@@ -18,16 +18,16 @@ type Gather<'g> = dyn FnMut(Range<u64>, &mut Vec<Found>) -> rusqlite::Result<()>
 
 /// A run in the making.
 #[derive(Debug)]
-pub(super) struct Build {
+pub(super) struct RunBuilder {
     facts: Facts,
-    filter: Filter,
+    filter: Bloom,
     /// The next part to be made.
     next: u64,
 }
 
-impl Build {
+impl RunBuilder {
     /// Begins.
-    pub(super) fn begin(connection: &Connection, new: New) -> rusqlite::Result<Build> {
+    pub(super) fn begin(connection: &Connection, new: New) -> rusqlite::Result<RunBuilder> {
         let parts = new.ids.div_ceil(IDS_PER_PART).max(LEAST_PARTS);
         let New { from, to, ids, least_ms, .. } = new;
         connection
@@ -37,14 +37,14 @@ impl Build {
             )?
             .execute(params![parts, UNFINISHED, from, to, ids, least_ms])?;
         let run = connection.last_insert_rowid() as u64;
-        Ok(Build { facts: Facts { run, parts, new }, filter: Filter::for_ids(ids), next: 0 })
+        Ok(RunBuilder { facts: Facts { run, parts, new }, filter: Bloom::for_ids(ids), next: 0 })
     }
 
     /// Goes on with what was begun: what is not made in one transaction is merged, and so of the second
     /// level.
-    pub(super) fn resume(connection: &Connection, begun: Facts) -> rusqlite::Result<Build> {
+    pub(super) fn resume(connection: &Connection, begun: Facts) -> rusqlite::Result<RunBuilder> {
         let facts = Facts { new: New { level: 2, ..begun.new }, ..begun };
-        let mut build = Build { facts, filter: Filter::for_ids(begun.new.ids), next: 0 };
+        let mut build = RunBuilder { facts, filter: Bloom::for_ids(begun.new.ids), next: 0 };
         begun.each_id(connection, 0..begun.parts as usize, &mut |part, (short, _)| {
             build.filter.add(short);
             build.next = part + 1;

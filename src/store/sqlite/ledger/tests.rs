@@ -67,7 +67,7 @@ impl World {
         World { folder, connection, ledger, model, batch: 0, merged_until: 0 }
     }
 
-    fn scout(&self, scouted: Scouted) -> Box<dyn Scout> {
+    fn scout(&self, scouted: Scouted) -> Box<dyn Prefetch> {
         let path = self.folder.path().join("db");
         let open = move || match scouted {
             Scouted::Well => Some(Connection::open(&path).unwrap()),

@@ -8,14 +8,14 @@ use crate::model::event::{Chunk, Event, Place};
 use crate::store::{EventRef, KEPT_AT_ONCE, Kept, SettledRow, Settlement};
 
 use super::accounts;
-use super::store_meta::Head;
+use super::store_meta::StoreMeta;
 
 /// Writes into `chunk` and `refs` the next kept events behind `after`.
 pub(crate) fn next(
     connection: &Connection,
     kind: Kept,
     after: Option<EventRef>,
-    (window_ms, head): (i64, &Head),
+    (window_ms, head): (i64, &StoreMeta),
     chunk: &mut Chunk,
     refs: &mut Vec<EventRef>,
 ) -> rusqlite::Result<()> {

@@ -8,7 +8,7 @@ use crate::model::event::HashKey;
 /// How far the store has come. It is read when a batch begins and written when it ends: nobody
 /// else can change it in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct StoreMeta {
     pub(crate) watermark_ms: i64,
     /// The number of the last batch of any kind.
     pub(crate) last_number: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Head {
     pub(crate) trusted_ms: Option<i64>,
 }
 
-impl Head {
+impl StoreMeta {
     /// What differs as soon as anybody wrote what a writer has in memory.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp { last_number: self.last_number, removals: self.removals }
@@ -51,13 +51,13 @@ pub(crate) struct Stamp {
 }
 
 /// Reads it.
-pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Head> {
+pub(crate) fn load(connection: &Connection) -> rusqlite::Result<StoreMeta> {
     let sql = "SELECT watermark_ms, last_number, last_batch, last_ingest_at_ms, batches, \
                refused_batches, windows, late_kept, held, accepted, late, duplicate, future, \
                expired, corrected_windows, late_applied, pruned_start_ms, next_position, removals, \
                trusted_ms, sources FROM store";
     connection.prepare_cached(sql)?.query_row([], |row| {
-        Ok(Head {
+        Ok(StoreMeta {
             watermark_ms: row.get(0)?,
             last_number: row.get(1)?,
             last_batch: row.get(2)?,
@@ -88,7 +88,7 @@ pub(crate) fn hash_key(connection: &Connection) -> rusqlite::Result<HashKey> {
 }
 
 /// Writes it.
-pub(crate) fn save(connection: &Connection, head: &Head) -> rusqlite::Result<()> {
+pub(crate) fn save(connection: &Connection, head: &StoreMeta) -> rusqlite::Result<()> {
     let sql = "UPDATE store SET watermark_ms = ?1, last_number = ?2, last_batch = ?3, \
                last_ingest_at_ms = ?4, batches = ?5, refused_batches = ?6, windows = ?7, \
                late_kept = ?8, held = ?9, accepted = ?10, late = ?11, duplicate = ?12, \

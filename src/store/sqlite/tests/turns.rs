@@ -50,7 +50,7 @@ impl Store for Turns {
         self.stores[0].hash_key
     }
 
-    fn scout(&self) -> Option<Box<dyn Scout>> {
+    fn scout(&self) -> Option<Box<dyn Prefetch>> {
         // mostly that of another than the one that is asked next
         self.stores[self.next()].scout()
     }

@@ -24,7 +24,7 @@ use row::Visitor;
 
 /// What a writer has in memory of it.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct WriteBuffer {
     keys: Keys,
     sources: Keys,
     /// By the numbers of source and key.
@@ -106,10 +106,13 @@ impl Keys {
     }
 }
 
-impl Recent {
+impl WriteBuffer {
     /// Brings what is in memory up to what the store holds.
     pub(super) fn load(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        *self = Recent { table_greatest_ms: greatest_start_ms(connection)?, ..Recent::default() };
+        *self = WriteBuffer {
+            table_greatest_ms: greatest_start_ms(connection)?,
+            ..WriteBuffer::default()
+        };
         self.rows = row::each(connection, self)?;
         self.rows_before = self.rows;
         let mut find =
@@ -290,7 +293,7 @@ impl Recent {
         connection.prepare_cached("DELETE FROM recent")?.execute([])?;
         let greatest_ms = self.starts.keys().next_back().copied();
         let table_greatest_ms = self.table_greatest_ms.max(greatest_ms);
-        *self = Recent { table_greatest_ms, worked_in: true, ..Recent::default() };
+        *self = WriteBuffer { table_greatest_ms, worked_in: true, ..WriteBuffer::default() };
         Ok(())
     }
 
@@ -316,7 +319,7 @@ impl Recent {
     }
 }
 
-impl Visitor for Recent {
+impl Visitor for WriteBuffer {
     fn window(&mut self, start_ms: i64, key: &str, totals: Totals) {
         let key = self.keys.number(key);
         let held = Sum { totals, in_table: false };
@@ -354,7 +357,7 @@ pub(super) type Sums = Vec<(String, Vec<(String, Account)>)>;
 
 /// What is to be added to the accounts: for readers.
 pub(super) fn sums(connection: &Connection) -> rusqlite::Result<Sums> {
-    let mut recent = Recent::default();
+    let mut recent = WriteBuffer::default();
     row::each(connection, &mut recent)?;
     Ok(recent.sums())
 }

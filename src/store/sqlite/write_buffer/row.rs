@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::engine::Counts;
 use crate::engine::totals::Totals;
-use crate::store::sqlite::codec::{Damaged, Reader, put, put_name, put_signed};
+use crate::store::sqlite::codec::{BlobReader, Damaged, put, put_name, put_signed};
 
 /// What a row tells of, one after the other.
 pub(in crate::store::sqlite) trait Visitor {
@@ -52,7 +52,7 @@ pub(super) fn put_counts(to: &mut Vec<u8>, counts: &Counts) {
 
 /// Shows a row to the visitor.
 fn read(row: &[u8], visitor: &mut dyn Visitor) -> Result<(), Damaged> {
-    let mut reader = Reader(row);
+    let mut reader = BlobReader(row);
     let mut keys: Vec<&str> = Vec::new();
     for _ in 0..reader.number()? {
         let start_ms = reader.number()? as i64;
@@ -77,7 +77,7 @@ fn read(row: &[u8], visitor: &mut dyn Visitor) -> Result<(), Damaged> {
     if reader.is_at_end() { Ok(()) } else { Err(Damaged) }
 }
 
-fn key<'r>(reader: &mut Reader<'r>, keys: &mut Vec<&'r str>) -> Result<&'r str, Damaged> {
+fn key<'r>(reader: &mut BlobReader<'r>, keys: &mut Vec<&'r str>) -> Result<&'r str, Damaged> {
     match reader.number()? {
         0 => {
             let key = reader.name()?;
@@ -91,7 +91,7 @@ fn key<'r>(reader: &mut Reader<'r>, keys: &mut Vec<&'r str>) -> Result<&'r str, 
     }
 }
 
-fn counts(reader: &mut Reader<'_>) -> Result<Counts, Damaged> {
+fn counts(reader: &mut BlobReader<'_>) -> Result<Counts, Damaged> {
     let which = reader.number()?;
     let mut next = |place: u32| if which >> place & 1 == 1 { reader.number() } else { Ok(0) };
     Ok(Counts {
