@@ -30,7 +30,7 @@ pub(crate) fn measure(criterion: &mut Criterion) {
     for (number, events) in known.chunks(COUNT).enumerate() {
         take(&mut store, number, &chunk(events.iter(), key));
     }
-    let mut scout = store.scout().expect("this store has one");
+    let mut prefetch = store.prefetch().expect("this store has one");
     let every = |step: usize| known.iter().step_by(step).take(COUNT);
     let asked = [
         ("look up new ids", chunk(new.iter().take(COUNT), key)),
@@ -39,13 +39,13 @@ pub(crate) fn measure(criterion: &mut Criterion) {
     ];
     for (name, mut chunk) in asked {
         group.bench_function(name, |bencher| bencher.iter(|| facts(&mut store, &chunk)));
-        scout.look(&mut [&mut chunk]);
+        prefetch.look(&mut [&mut chunk]);
         let name = format!("{name}, looked at ahead");
         group.bench_function(name, |bencher| bencher.iter(|| facts(&mut store, &chunk)));
     }
     let mut ahead = chunk(new.iter().take(COUNT), key);
     group.bench_function("look at a chunk ahead", |bencher| {
-        bencher.iter(|| scout.look(&mut [&mut ahead]));
+        bencher.iter(|| prefetch.look(&mut [&mut ahead]));
     });
 
     // runs so small that many are made and merged while this is measured

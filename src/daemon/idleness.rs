@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// Looks at sources that were heard of last in those batches.
-    fn look(quiet: &mut Idleness, rows: &[(&str, u64)], waiting: &[&str], spent: Spent) -> Turn {
+    fn look(idleness: &mut Idleness, rows: &[(&str, u64)], waiting: &[&str], spent: Spent) -> Turn {
         let last_batch = rows.iter().map(|(_, batch)| *batch).max().unwrap_or(0);
         let mut all: Vec<(u64, &str)> = rows.iter().map(|(name, batch)| (*batch, *name)).collect();
         all.sort_unstable();
@@ -160,59 +160,59 @@ mod tests {
             Ok(all.iter().filter(is_behind).take(most).map(silent).collect())
         };
         let waiting = waiting.iter().copied().collect();
-        quiet.look(&mut ask, &waiting, spent, TIMEOUT).unwrap()
+        idleness.look(&mut ask, &waiting, spent, TIMEOUT).unwrap()
     }
 
     #[test]
     fn a_source_falls_idle_when_its_time_is_up_and_not_before() {
-        let mut quiet = Idleness::default();
+        let mut idleness = Idleness::default();
         let rows = [("a", 1)];
         // the first look begins the count: what was before we started is not known
-        assert_eq!(look(&mut quiet, &rows, &[], waited(60)).idle, Vec::<String>::new());
-        assert_eq!(look(&mut quiet, &rows, &[], waited(9)).next, Some(Duration::from_secs(1)));
-        assert_eq!(look(&mut quiet, &rows, &[], waited(1)).idle, ["a"]);
+        assert_eq!(look(&mut idleness, &rows, &[], waited(60)).idle, Vec::<String>::new());
+        assert_eq!(look(&mut idleness, &rows, &[], waited(9)).next, Some(Duration::from_secs(1)));
+        assert_eq!(look(&mut idleness, &rows, &[], waited(1)).idle, ["a"]);
     }
 
     #[test]
     fn events_and_waiting_files_begin_the_count_anew() {
-        let mut quiet = Idleness::default();
-        look(&mut quiet, &[("a", 1)], &[], waited(0));
-        look(&mut quiet, &[("a", 1)], &[], waited(9));
-        look(&mut quiet, &[("a", 2)], &[], waited(9));
-        let turn = look(&mut quiet, &[("a", 2)], &["a"], waited(60));
+        let mut idleness = Idleness::default();
+        look(&mut idleness, &[("a", 1)], &[], waited(0));
+        look(&mut idleness, &[("a", 1)], &[], waited(9));
+        look(&mut idleness, &[("a", 2)], &[], waited(9));
+        let turn = look(&mut idleness, &[("a", 2)], &["a"], waited(60));
         assert!(turn.idle.is_empty(), "a file of it waits");
-        assert_eq!(look(&mut quiet, &[("a", 2)], &[], waited(10)).idle, ["a"]);
+        assert_eq!(look(&mut idleness, &[("a", 2)], &[], waited(10)).idle, ["a"]);
     }
 
     #[test]
     fn our_own_stall_makes_nobody_idle() {
-        let mut quiet = Idleness::default();
+        let mut idleness = Idleness::default();
         let rows = [("a", 1)];
-        look(&mut quiet, &rows, &[], waited(0));
+        look(&mut idleness, &rows, &[], waited(0));
         let hour = Duration::from_secs(3600);
         let stopped = Spent::Waiting { passed: hour, meant: Duration::from_secs(5) };
-        assert!(look(&mut quiet, &rows, &[], stopped).idle.is_empty());
-        assert!(look(&mut quiet, &rows, &[], Spent::AtWork(hour)).idle.is_empty());
+        assert!(look(&mut idleness, &rows, &[], stopped).idle.is_empty());
+        assert!(look(&mut idleness, &rows, &[], Spent::AtWork(hour)).idle.is_empty());
         // also in the very wait after which it would have been idle
-        look(&mut quiet, &rows, &[], waited(8));
+        look(&mut idleness, &rows, &[], waited(8));
         let meant = Duration::from_secs(1);
         let stopped = Spent::Waiting { passed: hour, meant };
-        assert!(look(&mut quiet, &rows, &[], stopped).idle.is_empty());
+        assert!(look(&mut idleness, &rows, &[], stopped).idle.is_empty());
         let late = Spent::Waiting { passed: meant * 2, meant };
-        assert_eq!(look(&mut quiet, &rows, &[], late).idle, ["a"]);
+        assert_eq!(look(&mut idleness, &rows, &[], late).idle, ["a"]);
     }
 
     #[test]
     fn the_silence_of_many_is_told_apart_and_little_is_remembered() {
-        let mut quiet = Idleness::default();
+        let mut idleness = Idleness::default();
         for batch in 1..=10_000_u64 {
             let rows = [("a", 1), ("b", batch.min(3000)), ("c", batch), ("d", 1)];
             let spent = Spent::Waiting {
                 passed: Duration::from_millis(4),
                 meant: Duration::from_millis(4),
             };
-            let turn = look(&mut quiet, &rows, &["d"], spent);
-            assert!(quiet.batches.len() <= 2 * STEPS as usize + 2, "{}", quiet.batches.len());
+            let turn = look(&mut idleness, &rows, &["d"], spent);
+            assert!(idleness.batches.len() <= 2 * STEPS as usize + 2, "{}", idleness.batches.len());
             let idle = match batch {
                 ..=2500 => [].as_slice(),
                 2501..=5502 => &["a"],
@@ -226,11 +226,11 @@ mod tests {
 
     #[test]
     fn so_many_fall_idle_at_once_and_no_more() {
-        let mut quiet = Idleness::default();
+        let mut idleness = Idleness::default();
         let names: Vec<String> = (0..1500).map(|number| format!("s{number}")).collect();
         let rows: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
-        look(&mut quiet, &rows, &[], waited(0));
-        let turn = look(&mut quiet, &rows, &[], waited(10));
+        look(&mut idleness, &rows, &[], waited(0));
+        let turn = look(&mut idleness, &rows, &[], waited(10));
         assert_eq!((turn.idle.len(), turn.next), (MOST_AT_ONCE, Some(Duration::ZERO)));
     }
 }

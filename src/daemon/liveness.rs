@@ -35,17 +35,17 @@ impl Liveness {
     }
 
     /// Looks whether the worker gets on, and shows it when it does not.
-    pub(super) fn look(&mut self, shared: &SharedState, trying: &InFlight, db: &Path) {
+    pub(super) fn look(&mut self, shared: &SharedState, in_flight: &InFlight, db: &Path) {
         let beats = shared.beats();
         if shared.is_waiting() || beats != self.beats {
             if self.is_stuck {
                 shared.pass(FaultPart::Progress);
-                self.excuse(shared, trying, Excuse::None);
+                self.excuse(shared, in_flight, Excuse::None);
             }
             *self = Liveness { beats, since: Instant::now(), is_stuck: false };
         } else if self.since.elapsed() >= PATIENCE {
             if !self.is_stuck {
-                self.excuse(shared, trying, Excuse::Stuck);
+                self.excuse(shared, in_flight, Excuse::Stuck);
             }
             self.is_stuck = true;
             let file = shared.state().file.clone();
@@ -65,10 +65,10 @@ impl Liveness {
         }
     }
 
-    fn excuse(&self, shared: &SharedState, trying: &InFlight, excuse: Excuse) {
+    fn excuse(&self, shared: &SharedState, in_flight: &InFlight, excuse: Excuse) {
         // who stops has an excuse already
         if !shared.stopping() {
-            trying.excuse(excuse);
+            in_flight.excuse(excuse);
         }
     }
 }

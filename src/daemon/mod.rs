@@ -137,9 +137,9 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<RunTotals, Stopped> {
     let longest_wait = notifier
         .watchdog_interval()
         .map_or(LONGEST_WAIT, |interval| LONGEST_WAIT.min(interval / 2));
-    let suspects = Quarantine::begin(&spool);
-    let trying = suspects.trying();
-    let drain = WorkerContext {
+    let quarantine = Quarantine::begin(&spool);
+    let in_flight = quarantine.in_flight();
+    let context = WorkerContext {
         spool: spool.clone(),
         db: job.db.clone(),
         used_db,
@@ -151,13 +151,13 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<RunTotals, Stopped> {
         woken,
         notes: note,
         longest_wait,
-        suspects,
+        quarantine,
     };
     let (end, ended) = bounded(1);
     let worker = thread::Builder::new()
         .name("worker".to_owned())
         .spawn(move || {
-            let over = drain.run();
+            let over = context.run();
             // the receiver lives until this arrives, or the process ends
             let _ = end.send(over);
         })
@@ -173,7 +173,7 @@ pub fn run(job: Job, asked: &Receiver<Asked>) -> Result<RunTotals, Stopped> {
         wake,
         dumps,
         panics,
-        trying,
+        in_flight,
         published: None,
         dirty: true,
         last_word: None,
@@ -265,7 +265,7 @@ struct Supervisor {
     wake: Sender<()>,
     dumps: Sender<()>,
     panics: Panics,
-    trying: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
     published: Option<Instant>,
     dirty: bool,
     // why it gives up
@@ -284,7 +284,7 @@ impl Supervisor {
         let mut give_up: Option<Instant> = None;
         let mut lives = u64::MAX;
         let mut life = Liveness::new();
-        let mut pinned = WalGrowth::default();
+        let mut wal_growth = WalGrowth::default();
         let look = tick(liveness::LOOK_EVERY);
         loop {
             let publish = self.publish_in().map_or_else(never, after);
@@ -322,8 +322,8 @@ impl Supervisor {
                 recv(self.panics.told) -> panicked => return self.close(Err(panicked.ok())),
                 recv(ended) -> over => return self.close(over.map_err(|_| None)),
                 recv(look) -> _ => {
-                    life.look(&self.shared, &self.trying, &self.job.db);
-                    pinned.look(&self.shared, &self.job.db);
+                    life.look(&self.shared, &self.in_flight, &self.job.db);
+                    wal_growth.look(&self.shared, &self.job.db);
                     self.dirty |= self.shared.is_touched();
                 }
                 recv(publish) -> _ => self.publish(),
@@ -435,7 +435,7 @@ impl Supervisor {
         // whatever the unit says of the time for a stop: it is ours to know when it is up
         self.notifier.extend_timeout(grace + UNDO_TIME);
         // whoever loses patience with it now has another reason than the file in hand
-        self.trying.excuse(Excuse::Ending);
+        self.in_flight.excuse(Excuse::Ending);
         self.shared.state().phase = Phase::Stopping;
         self.dirty = true;
         let by = Instant::now() + grace;
@@ -459,7 +459,7 @@ impl Supervisor {
                 // the hook tells before the thread is gone
                 let panicked = panicked.or_else(|| self.panics.told.try_recv().ok());
                 let excuse = panicked.as_ref().map_or(Excuse::None, |panic| panic.excuse);
-                self.trying.excuse(excuse);
+                self.in_flight.excuse(excuse);
                 let what = panicked.map(|panic| panic.text);
                 let what = what.unwrap_or_else(|| "the worker ended unexpectedly".to_owned());
                 let text = format!(

@@ -29,7 +29,7 @@ pub(super) enum Turn {
 /// The files that are suspected.
 #[derive(Debug)]
 pub(super) struct Quarantine {
-    trying: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
     spool: Spool,
     known: Vec<(Entry, CrashSuspect)>,
     begun: Instant,
@@ -38,7 +38,7 @@ pub(super) struct Quarantine {
 impl Quarantine {
     /// Those that the processes before this one have left.
     pub(super) fn begin(spool: &Spool) -> Quarantine {
-        let (trying, suspects) = InFlight::begin(spool).unwrap_or_else(|error| {
+        let (in_flight, quarantine) = InFlight::begin(spool).unwrap_or_else(|error| {
             log::warn!(
                 "{}: what is in hand cannot be noted there: {error}; a file that crashes this \
                  process is tried again each time",
@@ -46,7 +46,7 @@ impl Quarantine {
             );
             (InFlight::default(), Vec::new())
         });
-        let known = suspects.into_iter().filter_map(|suspect| Some((suspect.entry()?, suspect)));
+        let known = quarantine.into_iter().filter_map(|suspect| Some((suspect.entry()?, suspect)));
         let known: Vec<_> = known.collect();
         for (entry, suspect) in &known {
             log::warn!(
@@ -56,12 +56,17 @@ impl Quarantine {
                 suspect.deaths
             );
         }
-        Quarantine { trying: Arc::new(trying), spool: spool.clone(), known, begun: Instant::now() }
+        Quarantine {
+            in_flight: Arc::new(in_flight),
+            spool: spool.clone(),
+            known,
+            begun: Instant::now(),
+        }
     }
 
     /// The note of what is in hand.
-    pub(super) fn trying(&self) -> Arc<InFlight> {
-        Arc::clone(&self.trying)
+    pub(super) fn in_flight(&self) -> Arc<InFlight> {
+        Arc::clone(&self.in_flight)
     }
 
     /// When a file is to be taken.
@@ -98,7 +103,7 @@ impl Quarantine {
             let left: Vec<CrashSuspect> =
                 self.known.iter().map(|(_, suspect)| suspect.clone()).collect();
             // what stays there by mistake is compared with the file at the next start
-            let _ = self.trying.keep(&left);
+            let _ = self.in_flight.keep(&left);
         }
     }
 }
@@ -118,17 +123,17 @@ mod tests {
         fs::write(spool.inbox().join("a"), "a").unwrap();
         let entry = Entry::new(None, "a");
         for _ in 0..deaths {
-            let (trying, _) = InFlight::begin(&spool).unwrap();
+            let (in_flight, _) = InFlight::begin(&spool).unwrap();
             let opened = safe_open::open_entry(spool.inbox(), &entry).unwrap();
-            trying.take(Hand::Reader, &entry, &opened);
-            trying.excuse(excuse);
+            in_flight.take(Hand::Reader, &entry, &opened);
+            in_flight.excuse(excuse);
         }
-        let mut suspects = Quarantine::begin(&spool);
-        let now = suspects.begun + if is_calm { CALM } else { Duration::ZERO };
-        assert_eq!(suspects.turn(&Entry::new(None, "b"), now), Turn::Now);
-        let turn = suspects.turn(&entry, now);
-        suspects.clear(&entry);
-        assert_eq!(suspects.turn(&entry, now), Turn::Now);
+        let mut quarantine = Quarantine::begin(&spool);
+        let now = quarantine.begun + if is_calm { CALM } else { Duration::ZERO };
+        assert_eq!(quarantine.turn(&Entry::new(None, "b"), now), Turn::Now);
+        let turn = quarantine.turn(&entry, now);
+        quarantine.clear(&entry);
+        assert_eq!(quarantine.turn(&entry, now), Turn::Now);
         assert_eq!(InFlight::begin(&spool).unwrap().1, [], "it was kept");
         turn
     }

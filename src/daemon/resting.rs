@@ -48,8 +48,8 @@ impl Rest {
     }
 
     /// Something was tried again in vain. Of many files that were tried together the first counts.
-    fn met(&mut self, trouble: &Failure, now: Instant) {
-        self.why.clone_from(&trouble.text);
+    fn met(&mut self, failure: &Failure, now: Instant) {
+        self.why.clone_from(&failure.text);
         if self.backoff.is_over(now) {
             self.backoff.next();
         }
@@ -58,21 +58,21 @@ impl Rest {
 
 impl Resting {
     /// A fault that concerns that file, or the folder that it lies in, begins or lasts.
-    pub(super) fn meet(&mut self, entry: &Entry, trouble: &Failure, config: &Config) {
+    pub(super) fn meet(&mut self, entry: &Entry, failure: &Failure, config: &Config) {
         let now = Instant::now();
         if let Some(folder) = &entry.folder {
-            let is_new = trouble.reach == Scope::Folder && !self.folders.contains_key(folder);
+            let is_new = failure.reach == Scope::Folder && !self.folders.contains_key(folder);
             if is_new {
                 self.folders.insert(folder.clone(), Rest::new(config));
             }
             // one of its files was the trial, whatever it met
             if let Some(rest) = self.folders.get_mut(folder) {
-                rest.met(trouble, now);
+                rest.met(failure, now);
             }
         }
-        if trouble.reach != Scope::Folder || entry.folder.is_none() {
+        if failure.reach != Scope::Folder || entry.folder.is_none() {
             let rest = self.files.entry(entry.clone()).or_insert_with(|| Rest::new(config));
-            rest.met(trouble, now);
+            rest.met(failure, now);
         }
     }
 
@@ -258,7 +258,7 @@ impl Resting {
 mod tests {
     use super::*;
 
-    fn trouble(reach: Scope) -> Failure {
+    fn failure(reach: Scope) -> Failure {
         let (kind, text) = ("not moved".to_owned(), "not moved".to_owned());
         Failure { reach, exit: crate::exit::Exit::Again, kind, text }
     }
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(resting.due(found.iter(), Instant::now()).len(), 101);
         // a whole group failed together: that is one try
         for entry in &found[..50] {
-            resting.meet(entry, &trouble(Scope::Folder), &config);
+            resting.meet(entry, &failure(Scope::Folder), &config);
         }
         let now = Instant::now();
         assert!(resting.holds(&found[99], now) && !resting.holds(&found[100], now));
@@ -305,14 +305,14 @@ mod tests {
         let config = Config::default();
         let found = [Entry::new(Some("x"), "a"), Entry::new(Some("x"), "b")];
         let mut resting = Resting::default();
-        resting.meet(&found[0], &trouble(Scope::File), &config);
+        resting.meet(&found[0], &failure(Scope::File), &config);
         let now = Instant::now();
         assert_eq!(resting.due(found.iter(), now), [&found[1]]);
         assert_eq!((resting.len(), resting.shown()[0].what.as_str()), (1, "x/a"));
         assert_eq!(resting.due(found[1..].iter(), now), [&found[1]]);
         assert!(resting.is_empty());
         // nor does a folder of which nothing is left
-        resting.meet(&found[0], &trouble(Scope::Folder), &config);
+        resting.meet(&found[0], &failure(Scope::Folder), &config);
         assert!(resting.due([].iter(), later(&resting)).is_empty());
         assert!(resting.is_empty() && resting.left(now).is_none());
     }
@@ -335,7 +335,7 @@ mod tests {
         let config = Config::default();
         let mut resting = Resting::default();
         for n in 0..1000 {
-            resting.meet(&Entry::new(None, format!("{n}")), &trouble(Scope::File), &config);
+            resting.meet(&Entry::new(None, format!("{n}")), &failure(Scope::File), &config);
         }
         assert_eq!((resting.len(), resting.shown().len()), (1000, MOST_SHOWN));
     }

@@ -46,17 +46,17 @@ impl RetentionTask {
     /// the worker: the turn ends early then.
     pub(super) fn turn(
         &mut self,
-        drain: &WorkerContext,
+        context: &WorkerContext,
         store: &mut dyn Store,
         is_wanted: &dyn Fn() -> bool,
     ) {
-        let asked = drain.config.retention;
+        let asked = context.config.retention;
         if !retention::is_any(&store.settings(), &asked) {
             // it may have been turned off because of its fault
-            drain.shared.pass(FaultPart::Retention);
+            context.shared.pass(FaultPart::Retention);
             return;
         }
-        let refused = drain.shared.state().failed;
+        let refused = context.shared.state().failed;
         let is_bounded = asked.failed_days.is_some() || asked.failed_max_bytes.is_some();
         let is_much = is_bounded
             && refused - self.refused >= MUCH_REFUSED
@@ -71,14 +71,14 @@ impl RetentionTask {
         }
         let mut is_cut = false;
         let mut pace = || {
-            drain.shared.beat();
-            let is_enough = drain.shared.stopping() || is_wanted();
+            context.shared.beat();
+            let is_enough = context.shared.stopping() || is_wanted();
             is_cut |= is_enough;
             if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let now_ms = store.trusted_ms();
         let mut faults = Vec::new();
-        if let Some(watermark_ms) = files(drain, now_ms, &mut pace, &mut faults) {
+        if let Some(watermark_ms) = files(context, now_ms, &mut pace, &mut faults) {
             let ids = self.walked_at_ms != Some(watermark_ms);
             match retention::rows(store, &asked, ids, watermark_ms, now_ms, &mut pace) {
                 Ok(pruned) => {
@@ -95,8 +95,8 @@ impl RetentionTask {
         }
         let is_well = faults.is_empty();
         match is_well {
-            true => drop(drain.shared.pass(FaultPart::Retention)),
-            false => drain.shared.meet(FaultPart::Retention, "retention", &faults.join("; ")),
+            true => drop(context.shared.pass(FaultPart::Retention)),
+            false => context.shared.meet(FaultPart::Retention, "retention", &faults.join("; ")),
         }
         if !is_cut {
             self.refused = refused;
@@ -108,12 +108,12 @@ impl RetentionTask {
 
 /// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
 fn files(
-    drain: &WorkerContext,
+    context: &WorkerContext,
     now_ms: i64,
     pace: &mut Pace<'_>,
     faults: &mut Vec<String>,
 ) -> Option<i64> {
-    let snapshot = SqliteStore::snapshot(&drain.db, drain.options.clone());
+    let snapshot = SqliteStore::snapshot(&context.db, context.options.clone());
     let looked = snapshot.and_then(|snapshot| Ok((snapshot.summary()?.watermark_ms, snapshot)));
     let (watermark_ms, snapshot) = match looked {
         Ok(looked) => looked,
@@ -122,7 +122,7 @@ fn files(
             return None;
         }
     };
-    match retention::files(&snapshot, &drain.spool, &drain.config.retention, now_ms, pace) {
+    match retention::files(&snapshot, &context.spool, &context.config.retention, now_ms, pace) {
         Ok(removed) if removed.done + removed.reports + removed.failed > 0 => log::info!(
             "retention: removed from done/: {} file(s), from reports/: {}, from failed/: {}",
             removed.done,

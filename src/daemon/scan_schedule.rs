@@ -62,23 +62,27 @@ mod tests {
 
     #[test]
     fn all_is_listed_by_time_and_never_most_of_the_time() {
-        let (mut looks, now) = (ScanSchedule::default(), Instant::now());
-        assert_eq!(looks.next_listing(ms(10_000), false, now), now, "nothing was listed yet");
-        looks.end(Depth::Whole, now, ms(50));
-        looks.end(Depth::Asked, now + ms(60), ms(1));
-        assert_eq!(looks.next_listing(ms(10_000), false, now + ms(99)), now + ms(10_000));
-        assert_eq!(looks.next_listing(ms(10_000), true, now + ms(99)), now + ms(500));
-        assert_eq!(looks.next_listing(ms(100), true, now + ms(99)), now + ms(100));
+        let (mut scan_schedule, now) = (ScanSchedule::default(), Instant::now());
+        assert_eq!(
+            scan_schedule.next_listing(ms(10_000), false, now),
+            now,
+            "nothing was listed yet"
+        );
+        scan_schedule.end(Depth::Whole, now, ms(50));
+        scan_schedule.end(Depth::Asked, now + ms(60), ms(1));
+        assert_eq!(scan_schedule.next_listing(ms(10_000), false, now + ms(99)), now + ms(10_000));
+        assert_eq!(scan_schedule.next_listing(ms(10_000), true, now + ms(99)), now + ms(500));
+        assert_eq!(scan_schedule.next_listing(ms(100), true, now + ms(99)), now + ms(100));
     }
 
     #[test]
     fn case_152_a_backlog_is_looked_at_afresh_each_second_unless_that_costs_much() {
-        let (mut looks, now) = (ScanSchedule::default(), Instant::now());
-        looks.end(Depth::Whole, now, ms(500));
-        assert!(!looks.is_stale(now, now + ms(999)));
-        assert!(looks.is_stale(now, now + ms(1000)), "the next look costs little");
-        looks.end(Depth::Asked, now, ms(200));
-        assert!(!looks.is_stale(now, now + ms(3999)));
-        assert!(looks.is_stale(now, now + ms(4000)));
+        let (mut scan_schedule, now) = (ScanSchedule::default(), Instant::now());
+        scan_schedule.end(Depth::Whole, now, ms(500));
+        assert!(!scan_schedule.is_stale(now, now + ms(999)));
+        assert!(scan_schedule.is_stale(now, now + ms(1000)), "the next look costs little");
+        scan_schedule.end(Depth::Asked, now, ms(200));
+        assert!(!scan_schedule.is_stale(now, now + ms(3999)));
+        assert!(scan_schedule.is_stale(now, now + ms(4000)));
     }
 }

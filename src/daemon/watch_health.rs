@@ -50,39 +50,39 @@ impl WatchHealth {
 mod tests {
     use super::*;
 
-    fn listed(hearing: &mut WatchHealth, names: &[&str]) {
-        hearing.listed(names.iter().map(PathBuf::from));
+    fn listed(watch_health: &mut WatchHealth, names: &[&str]) {
+        watch_health.listed(names.iter().map(PathBuf::from));
     }
 
     #[test]
     fn case_138_files_without_hints_are_noticed_and_hints_without_them_clear_that() {
-        let mut hearing = WatchHealth::default();
+        let mut watch_health = WatchHealth::default();
         for name in ["a", "b", "c"] {
-            listed(&mut hearing, &[name]);
-            assert!(!hearing.is_deaf());
+            listed(&mut watch_health, &[name]);
+            assert!(!watch_health.is_deaf());
         }
-        listed(&mut hearing, &[]);
-        assert!(hearing.is_deaf());
-        listed(&mut hearing, &[]);
-        assert!(hearing.is_deaf(), "nothing came that could have been heard of");
-        hearing.hear(Path::new("d"));
-        listed(&mut hearing, &[]);
-        assert!(!hearing.is_deaf());
+        listed(&mut watch_health, &[]);
+        assert!(watch_health.is_deaf());
+        listed(&mut watch_health, &[]);
+        assert!(watch_health.is_deaf(), "nothing came that could have been heard of");
+        watch_health.hear(Path::new("d"));
+        listed(&mut watch_health, &[]);
+        assert!(!watch_health.is_deaf());
     }
 
     #[test]
     fn a_hint_that_comes_after_the_listing_is_only_late() {
-        let mut hearing = WatchHealth::default();
+        let mut watch_health = WatchHealth::default();
         for _ in 0..10 {
-            listed(&mut hearing, &["a"]);
-            hearing.hear(Path::new("a"));
+            listed(&mut watch_health, &["a"]);
+            watch_health.hear(Path::new("a"));
         }
-        assert!(!hearing.is_deaf());
+        assert!(!watch_health.is_deaf());
         // one producer is heard of, and another is not
         for _ in 0..4 {
-            listed(&mut hearing, &["a", "b"]);
-            hearing.hear(Path::new("a"));
+            listed(&mut watch_health, &["a", "b"]);
+            watch_health.hear(Path::new("a"));
         }
-        assert!(hearing.is_deaf());
+        assert!(watch_health.is_deaf());
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct WorkerContext {
     pub(super) woken: Receiver<()>,
     pub(super) notes: Sender<WorkerNote>,
     pub(super) longest_wait: Duration,
-    pub(super) suspects: Quarantine,
+    pub(super) quarantine: Quarantine,
 }
 
 impl WorkerContext {
@@ -64,17 +64,17 @@ impl WorkerContext {
         let store = loop {
             match self.open() {
                 Ok(store) => break store,
-                Err(trouble) if trouble.reach == Scope::Lasting || self.once => {
-                    return WorkerEnd::GaveUp(trouble);
+                Err(failure) if failure.reach == Scope::Lasting || self.once => {
+                    return WorkerEnd::GaveUp(failure);
                 }
-                Err(trouble) if trouble.reach == Scope::Suspect && backoff.tries() > 0 => {
-                    return WorkerEnd::GaveUp(trouble);
+                Err(failure) if failure.reach == Scope::Suspect && backoff.tries() > 0 => {
+                    return WorkerEnd::GaveUp(failure);
                 }
-                Err(trouble) => {
+                Err(failure) => {
                     let wait = backoff.next();
-                    self.in_the_way(&trouble, wait);
+                    self.in_the_way(&failure, wait);
                     // what looks like damage may end it at the next try
-                    if trouble.reach != Scope::Suspect {
+                    if failure.reach != Scope::Suspect {
                         // the receiver lives as long as the process does
                         let _ = self.notes.send(WorkerNote::Waits);
                     }
@@ -129,12 +129,12 @@ impl WorkerContext {
     }
 
     /// Shows a fault that is in the way of all.
-    pub(super) fn in_the_way(&self, trouble: &Failure, wait: Duration) {
+    pub(super) fn in_the_way(&self, failure: &Failure, wait: Duration) {
         let mut state = self.shared.state();
         state.phase = Phase::BackingOff;
         state.file = None;
         drop(state);
-        self.shared.meet(FaultPart::Spool, &trouble.kind, &trouble.text);
+        self.shared.meet(FaultPart::Spool, &failure.kind, &failure.text);
         log::debug!("next try in {} ms", wait.as_millis());
         self.changed();
     }
@@ -163,12 +163,12 @@ impl WorkerContext {
 
 /// What it means that the spool cannot be used: as while it runs, what may pass is waited out.
 fn of_spool(error: &spool::SpoolError) -> Failure {
-    let trouble = Failure::passing("spool", error.to_string());
+    let failure = Failure::passing("spool", error.to_string());
     match error {
         spool::SpoolError::OtherMount { .. } => {
-            Failure { reach: Scope::Lasting, exit: Exit::Config, ..trouble }
+            Failure { reach: Scope::Lasting, exit: Exit::Config, ..failure }
         }
-        spool::SpoolError::Make { .. } | spool::SpoolError::Probe { .. } => trouble,
+        spool::SpoolError::Make { .. } | spool::SpoolError::Probe { .. } => failure,
     }
 }
 

@@ -45,15 +45,15 @@ const SETTLE_ROUNDS: u32 = 5;
 
 /// The worker thread at work.
 pub(super) struct WorkerLoop {
-    drain: WorkerContext,
+    context: WorkerContext,
     worker: Worker,
     scanner: Scanner,
     hints: Receiver<Hint>,
     tell: Sender<Hint>,
     watch: Option<Watch>,
     watch_error: Option<String>,
-    hearing: WatchHealth,
-    looks: ScanSchedule,
+    watch_health: WatchHealth,
+    scan_schedule: ScanSchedule,
     // the inbox could not be listed at the last try
     blind: bool,
     backoff: Backoff,
@@ -88,15 +88,15 @@ pub(super) struct WorkerLoop {
 
 impl WorkerLoop {
     /// Begins with a store that is open.
-    pub(super) fn new(drain: WorkerContext, store: SqliteStore) -> WorkerLoop {
+    pub(super) fn new(context: WorkerContext, store: SqliteStore) -> WorkerLoop {
         let (tell, hints) = watch::channel();
-        let settle = drain.config.inbox.settle();
-        let mut scanner = Scanner::new(settle, drain.config.inbox.scan_order());
-        scanner.set_ignored(drain.config.inbox.ignored());
-        let limits = drain.config.limits.for_decoding();
-        let worker = Worker::new(drain.spool.clone(), Box::new(store), limits, settle);
-        let worker = worker.noting(drain.suspects.trying());
-        let worker = worker.admitting(drain.config.sources.admission());
+        let settle = context.config.inbox.settle();
+        let mut scanner = Scanner::new(settle, context.config.inbox.scan_order());
+        scanner.set_ignored(context.config.inbox.ignored());
+        let limits = context.config.limits.for_decoding();
+        let worker = Worker::new(context.spool.clone(), Box::new(store), limits, settle);
+        let worker = worker.noting(context.quarantine.in_flight());
+        let worker = worker.admitting(context.config.sources.admission());
         WorkerLoop {
             worker,
             scanner,
@@ -104,10 +104,10 @@ impl WorkerLoop {
             tell,
             watch: None,
             watch_error: None,
-            hearing: WatchHealth::default(),
-            looks: ScanSchedule::default(),
+            watch_health: WatchHealth::default(),
+            scan_schedule: ScanSchedule::default(),
             blind: false,
-            backoff: Backoff::new(&drain.config),
+            backoff: Backoff::new(&context.config),
             resting: Resting::default(),
             fairness: Fairness::default(),
             rested: false,
@@ -126,52 +126,52 @@ impl WorkerLoop {
             time_kept: Instant::now(),
             retain: RetentionTask::new(),
             late_writes: LateWrites::default(),
-            drain,
+            context,
         }
     }
 
     /// Looks, takes and waits, until there is a reason to end.
     pub(super) fn run(mut self) -> WorkerEnd {
-        if !self.drain.once {
+        if !self.context.once {
             self.start_watch();
         }
         let mut first = true;
         let begun = Instant::now();
         loop {
-            self.drain.shared.beat();
-            if self.drain.shared.stopping() {
+            self.context.shared.beat();
+            if self.context.shared.stopping() {
                 break;
             }
             let scan = match self.scan() {
                 Ok(scan) => scan,
-                Err(trouble) if self.drain.once => return WorkerEnd::GaveUp(trouble),
-                Err(trouble) => {
-                    self.back_off(&trouble);
+                Err(failure) if self.context.once => return WorkerEnd::GaveUp(failure),
+                Err(failure) => {
+                    self.back_off(&failure);
                     continue;
                 }
             };
             if first {
                 first = false;
                 // the receiver lives as long as the process does
-                let _ = self.drain.notes.send(WorkerNote::Ready);
+                let _ = self.context.notes.send(WorkerNote::Ready);
                 self.resume_late_writes();
             }
-            if self.drain.once && self.is_settling(&scan, begun) {
+            if self.context.once && self.is_settling(&scan, begun) {
                 self.wait(&scan);
                 continue;
             }
             let took = match self.mind_sources(&scan).and_then(|()| self.take_all(&scan)) {
                 Ok(took) => took,
-                Err(trouble) if trouble.reach == Scope::Suspect && !self.suspected => {
+                Err(failure) if failure.reach == Scope::Suspect && !self.suspected => {
                     self.suspected = true;
-                    self.back_off(&trouble);
+                    self.back_off(&failure);
                     continue;
                 }
-                Err(trouble) if trouble.is_final() || self.drain.once => {
-                    return WorkerEnd::GaveUp(trouble);
+                Err(failure) if failure.is_final() || self.context.once => {
+                    return WorkerEnd::GaveUp(failure);
                 }
-                Err(trouble) => {
-                    self.back_off(&trouble);
+                Err(failure) => {
+                    self.back_off(&failure);
                     continue;
                 }
             };
@@ -183,9 +183,9 @@ impl WorkerLoop {
             if scan.ready.is_empty() && scan.links.is_empty() {
                 // nothing waits that anything could be in the way of
                 self.backoff.reset();
-                self.drain.clear();
+                self.context.clear();
             }
-            if self.drain.once && self.is_drained(&scan) {
+            if self.context.once && self.is_drained(&scan) {
                 if self.mind_all_late_writes() {
                     continue;
                 }
@@ -196,7 +196,7 @@ impl WorkerLoop {
         let unreadable = self.unreadable_why.take();
         let unreadable = unreadable.map(|why| Failure::passing("unreadable", why));
         match self.stuck.take().or(unreadable) {
-            Some(trouble) if self.drain.once => WorkerEnd::GaveUp(trouble),
+            Some(failure) if self.context.once => WorkerEnd::GaveUp(failure),
             _ => WorkerEnd::Finished,
         }
     }
@@ -204,10 +204,10 @@ impl WorkerLoop {
     /// Watch first, scan second: nothing falls in between. Without a watch the inbox is looked
     /// through regularly.
     fn start_watch(&mut self) {
-        self.watch = match watch::start(self.drain.spool.inbox(), self.tell.clone()) {
+        self.watch = match watch::start(self.context.spool.inbox(), self.tell.clone()) {
             Ok(watch) => Some(watch),
             Err(error) => {
-                let every_ms = self.drain.config.inbox.rescan().min(POLL_INTERVAL).as_millis();
+                let every_ms = self.context.config.inbox.rescan().min(POLL_INTERVAL).as_millis();
                 let text = format!("{error}; looking into the inbox every {every_ms} ms instead");
                 if self.watch_error.as_ref() != Some(&text) {
                     log::warn!("{text}");
@@ -223,15 +223,15 @@ impl WorkerLoop {
         if self.watch.is_some() {
             // what came before the watch was told by nobody
             self.scanner.ask_whole();
-            self.hearing.reset();
-            far = watch::far_file_system(self.drain.spool.inbox());
+            self.watch_health.reset();
+            far = watch::far_file_system(self.context.spool.inbox());
         }
-        let mut state = self.drain.shared.state();
+        let mut state = self.context.shared.state();
         state.watching = self.watch.is_some();
         state.inbox_on = far.map(str::to_owned);
         state.untold = false;
         drop(state);
-        self.drain.changed();
+        self.context.changed();
     }
 
     /// Whether the last watch ended so lately that another would only end as soon.
@@ -241,20 +241,20 @@ impl WorkerLoop {
 
     /// How often all is listed.
     fn rescan_interval(&self) -> Duration {
-        let rescan = self.drain.config.inbox.rescan();
+        let rescan = self.context.config.inbox.rescan();
         match self.is_told() {
             true => rescan,
-            false => rescan.min(POLL_INTERVAL.max(self.looks.rest())),
+            false => rescan.min(POLL_INTERVAL.max(self.scan_schedule.rest())),
         }
     }
 
     /// Whether the kernel tells of new files.
     fn is_told(&self) -> bool {
-        self.watch.is_some() && !self.hearing.is_deaf()
+        self.watch.is_some() && !self.watch_health.is_deaf()
     }
 
     fn next_listing(&self, now: Instant) -> Instant {
-        self.looks.next_listing(self.rescan_interval(), self.scanner.needs_whole(), now)
+        self.scan_schedule.next_listing(self.rescan_interval(), self.scanner.needs_whole(), now)
     }
 
     /// How much is to be looked at now. Where the kernel tells of what is new, that; otherwise what
@@ -264,14 +264,14 @@ impl WorkerLoop {
         match self.is_told() {
             _ if self.blind || now >= self.next_listing(now) => Depth::Whole,
             false if has_worked => Depth::Names,
-            false if self.drain.once => Depth::Whole,
+            false if self.context.once => Depth::Whole,
             _ => Depth::Asked,
         }
     }
 
     /// Whether what is ready is to be looked at afresh, in the middle of a backlog.
     fn is_stale(&self) -> bool {
-        self.looks.is_stale(self.looked, Instant::now())
+        self.scan_schedule.is_stale(self.looked, Instant::now())
     }
 
     /// Takes up whether a listing by time found files of which the kernel did not tell.
@@ -279,12 +279,12 @@ impl WorkerLoop {
         if self.watch.is_none() {
             return;
         }
-        let was_deaf = self.hearing.is_deaf();
-        let inbox = self.drain.spool.inbox();
+        let was_deaf = self.watch_health.is_deaf();
+        let inbox = self.context.spool.inbox();
         // where hints were lost, that files were not named says nothing
         let unannounced = scan.unannounced.iter().filter(|_| !was_asked);
-        self.hearing.listed(unannounced.map(|entry| entry.path_in(inbox)));
-        let is_deaf = self.hearing.is_deaf();
+        self.watch_health.listed(unannounced.map(|entry| entry.path_in(inbox)));
+        let is_deaf = self.watch_health.is_deaf();
         if is_deaf == was_deaf {
             return;
         }
@@ -297,15 +297,15 @@ impl WorkerLoop {
             ),
             false => log::info!("the kernel tells of new files again"),
         }
-        self.drain.shared.state().untold = is_deaf;
-        self.drain.changed();
+        self.context.shared.state().untold = is_deaf;
+        self.context.changed();
     }
 
     fn scan(&mut self) -> Result<Scan, Failure> {
         self.obey();
         self.must_look = false;
         // what was put back to be taken as it stands was noted before
-        if let Some(hashes) = self.accepted.look(&self.drain.spool) {
+        if let Some(hashes) = self.accepted.look(&self.context.spool) {
             self.worker.accept_seconds(hashes);
         }
         let now = Instant::now();
@@ -313,8 +313,8 @@ impl WorkerLoop {
         let was_asked = self.scanner.needs_whole();
         self.resting.pass_over(now);
         self.scanner.pass_over(self.resting.passed_over());
-        let looked = self.scanner.look(&self.drain.spool, depth, now, SystemTime::now());
-        self.looks.end(depth, Instant::now(), now.elapsed());
+        let looked = self.scanner.look(&self.context.spool, depth, now, SystemTime::now());
+        self.scan_schedule.end(depth, Instant::now(), now.elapsed());
         let scan = match looked {
             Ok(scan) => scan,
             Err(ScanError { path, source }) => {
@@ -325,14 +325,14 @@ impl WorkerLoop {
         };
         if std::mem::take(&mut self.blind) {
             self.backoff.reset();
-            self.drain.clear();
+            self.context.clear();
         }
         if depth == Depth::Whole {
             self.listen(&scan, was_asked);
         }
         self.look_at_odd(&scan);
         let open = scan.waiting.iter().filter(|(_, why)| *why == NotReady::OpenForWriting).count();
-        let mut state = self.drain.shared.state();
+        let mut state = self.context.shared.state();
         let was_open = state.open_for_writing > 0;
         state.ready = (scan.ready.len() + scan.links.len()) as u64;
         state.not_ready = scan.waiting.len() as u64;
@@ -343,7 +343,7 @@ impl WorkerLoop {
         state.ignored = scan.ignored as u64;
         drop(state);
         if open > 0 || was_open {
-            self.drain.changed();
+            self.context.changed();
         }
         Ok(scan)
     }
@@ -368,7 +368,7 @@ impl WorkerLoop {
         self.resting.look(scan);
         self.unreadable_why = scan.odd.iter().find(|odd| is_unreadable(odd)).map(Odd::to_string);
         if let Some(why) = &self.unreadable_why {
-            self.drain.shared.meet(FaultPart::Files, "unreadable", why);
+            self.context.shared.meet(FaultPart::Files, "unreadable", why);
         }
         let here: HashSet<&Odd> = scan.odd.iter().collect();
         self.known_odd.retain(|odd| here.contains(odd));
@@ -378,7 +378,7 @@ impl WorkerLoop {
     /// become still one after the other, and are to be taken in order all the same. What never
     /// becomes still does not hold up the others for ever.
     fn is_settling(&self, scan: &Scan, begun: Instant) -> bool {
-        begun.elapsed() < self.drain.config.inbox.settle().saturating_mul(SETTLE_ROUNDS)
+        begun.elapsed() < self.context.config.inbox.settle().saturating_mul(SETTLE_ROUNDS)
             && scan.waiting.iter().any(|(_, why)| *why == NotReady::StillChanging)
     }
 
@@ -411,23 +411,23 @@ impl WorkerLoop {
         match hint {
             Hint::Look => self.scanner.ask_whole(),
             Hint::Changed(path) => {
-                self.hearing.hear(&path);
+                self.watch_health.hear(&path);
                 self.scanner.changed(path);
             }
             Hint::MovedIn(path) => {
-                self.hearing.hear(&path);
+                self.watch_health.hear(&path);
                 self.scanner.moved_in(path);
             }
             Hint::Rescan => {
                 self.scanner.ask_whole();
-                self.drain.shared.state().rescans += 1;
+                self.context.shared.state().rescans += 1;
                 log::info!("hints of new files were lost: looking through the whole inbox");
             }
             // of one that never began: known already, and to try again at once would be a loop
             Hint::Dead(_) if self.watch.is_none() => return false,
             Hint::Dead(why) => {
                 log::warn!("the watch on the inbox ended: {why}");
-                self.drain.shared.state().rescans += 1;
+                self.context.shared.state().rescans += 1;
                 self.watch = None;
                 self.scanner.ask_whole();
                 self.unwatched_since = Some(Instant::now());
@@ -438,7 +438,7 @@ impl WorkerLoop {
     }
 
     fn take_up_config(&mut self) -> bool {
-        let Some(config) = self.drain.shared.take_offer() else { return false };
+        let Some(config) = self.context.shared.take_offer() else { return false };
         self.scanner.set_settle(config.inbox.settle());
         self.scanner.set_order(config.inbox.scan_order());
         self.scanner.set_ignored(config.inbox.ignored());
@@ -446,7 +446,7 @@ impl WorkerLoop {
         self.worker.set_admission(config.sources.admission());
         self.backoff = Backoff::new(&config);
         self.undeclared = true;
-        self.drain.config = config;
+        self.context.config = config;
         true
     }
 
@@ -473,16 +473,16 @@ impl WorkerLoop {
                 utc(now_ms),
                 utc(trusted_ms)
             );
-            self.drain.shared.meet(FaultPart::Clock, "clock", &text);
-            self.drain.changed();
-        } else if self.drain.shared.pass(FaultPart::Clock) {
-            self.drain.changed();
+            self.context.shared.meet(FaultPart::Clock, "clock", &text);
+            self.context.changed();
+        } else if self.context.shared.pass(FaultPart::Clock) {
+            self.context.changed();
         }
     }
 
     /// Waits for a hint, to be woken, or for the time to look again.
     fn wait(&mut self, scan: &Scan) {
-        if self.watch.is_none() && !self.drain.once && !self.rests_from_watching() {
+        if self.watch.is_none() && !self.context.once && !self.rests_from_watching() {
             self.start_watch();
             if self.watch.is_some() {
                 // what came before the watch is seen by the scan after it
@@ -490,13 +490,13 @@ impl WorkerLoop {
             }
         }
         self.keep_time();
-        if !self.drain.once {
+        if !self.context.once {
             let hints = &self.hints;
-            self.retain.turn(&self.drain, self.worker.store(), &|| !hints.is_empty());
+            self.retain.turn(&self.context, self.worker.store(), &|| !hints.is_empty());
         }
         let now = Instant::now();
         let rest = self.resting.left(now);
-        let calm = self.calming.then(|| self.drain.suspects.calm_in(now));
+        let calm = self.calming.then(|| self.context.quarantine.calm_in(now));
         let listing = self.next_listing(now).saturating_duration_since(now);
         let wait = [Some(listing), scan.look_again_in, rest, self.presences.next, calm]
             .into_iter()
@@ -523,25 +523,25 @@ impl WorkerLoop {
     /// Waits until then; whether there was a reason to stop waiting before.
     fn is_woken_before(&mut self, until: Instant) -> bool {
         loop {
-            self.drain.shared.beat();
+            self.context.shared.beat();
             let left = until.saturating_duration_since(Instant::now());
-            let pause = left.min(self.drain.longest_wait);
-            self.drain.shared.set_waiting(true);
+            let pause = left.min(self.context.longest_wait);
+            self.context.shared.set_waiting(true);
             let is_woken = select! {
                 recv(self.hints) -> hint => hint.is_ok_and(|hint| self.take_hint(hint)),
-                recv(self.drain.woken) -> woken => {
+                recv(self.context.woken) -> woken => {
                     match woken {
                         Ok(()) => drop(self.take_up_config()),
                         // nobody is left to say when to stop
-                        Err(_) => self.drain.shared.stop(Instant::now()),
+                        Err(_) => self.context.shared.stop(Instant::now()),
                     }
                     true
                 }
                 default(pause) => false,
             };
-            self.drain.shared.set_waiting(false);
+            self.context.shared.set_waiting(false);
             // asked last, since what woke us may have been taken up already
-            if is_woken || self.drain.shared.stopping() {
+            if is_woken || self.context.shared.stopping() {
                 return true;
             }
             if Instant::now() >= until {
@@ -552,10 +552,10 @@ impl WorkerLoop {
 
     /// Something passing is in the way of all: waits, then everything is looked at afresh. Hints
     /// do not shorten the wait, to be woken does.
-    fn back_off(&mut self, trouble: &Failure) {
+    fn back_off(&mut self, failure: &Failure) {
         let wait = self.backoff.next();
-        self.drain.in_the_way(trouble, wait);
-        if self.drain.rest(Instant::now() + wait) {
+        self.context.in_the_way(failure, wait);
+        if self.context.rest(Instant::now() + wait) {
             self.take_up_config();
         }
     }

@@ -120,7 +120,7 @@ fn of_errno(error: &io::Error) -> &'static ErrorRow {
 }
 
 /// Whose fault it is.
-pub(super) fn whose(error: &io::Error) -> Blame {
+pub(super) fn blame_of(error: &io::Error) -> Blame {
     of_errno(error).of_file
 }
 
@@ -239,11 +239,11 @@ mod tests {
         let folder = Path::new("/");
         for (row, (name, of_file, fix)) in ERRNOS.iter().zip(expected) {
             let error = io::Error::from(row.errno);
-            assert_eq!((row.name, whose(&error)), (name, of_file));
-            let trouble = Failure::with_spool("not moved", "cannot move a", folder, &error);
+            assert_eq!((row.name, blame_of(&error)), (name, of_file));
+            let failure = Failure::with_spool("not moved", "cannot move a", folder, &error);
             let kind = format!("not moved {name}");
-            assert_eq!((trouble.kind, trouble.reach, trouble.exit), (kind, Spool, Exit::Again));
-            let text = &trouble.text;
+            assert_eq!((failure.kind, failure.reach, failure.exit), (kind, Spool, Exit::Again));
+            let text = &failure.text;
             assert!(text.starts_with("cannot move a: /: ") && text.contains(fix), "{text}");
             let is_full = matches!(name, "ENOSPC" | "EDQUOT");
             assert_eq!(
@@ -253,14 +253,14 @@ mod tests {
             );
         }
         let leased = io::Error::from(Errno::AGAIN);
-        let trouble =
+        let failure =
             Failure::of_system(Operation::File, "unread", "cannot read a", folder, &leased);
-        assert!(trouble.text.ends_with(LEASE) && trouble.reach == File, "{}", trouble.text);
+        assert!(failure.text.ends_with(LEASE) && failure.reach == File, "{}", failure.text);
         let odd = io::Error::from(Errno::RANGE);
-        assert_eq!(whose(&odd), ours(File));
-        let trouble = Failure::of_system(Operation::File, "unread", "cannot read a", folder, &odd);
-        assert_eq!((trouble.kind.as_str(), trouble.reach), ("unread other", File));
-        assert!(trouble.text.ends_with("the kernel's log"), "{}", trouble.text);
+        assert_eq!(blame_of(&odd), ours(File));
+        let failure = Failure::of_system(Operation::File, "unread", "cannot read a", folder, &odd);
+        assert_eq!((failure.kind.as_str(), failure.reach), ("unread other", File));
+        assert!(failure.text.ends_with("the kernel's log"), "{}", failure.text);
     }
 
     #[test]
@@ -295,13 +295,13 @@ mod tests {
             (E::OtherSettings { stored: settings, asked: settings }, "other settings", Lasting, 78),
             (E::Overflow(Vec::new()), "overflow", Lasting, 65),
         ] {
-            let trouble = Failure::from(&error);
-            let found = (trouble.kind.as_str(), trouble.reach, trouble.exit as i32);
+            let failure = Failure::from(&error);
+            let found = (failure.kind.as_str(), failure.reach, failure.exit as i32);
             assert_eq!(found, (kind, reach, exit));
             // a command that is no daemon ends with the same code
-            assert_eq!(trouble.exit, Exit::of_store(&error), "{kind}");
-            assert_eq!(trouble.text, error.to_string());
-            assert_eq!(trouble.is_final(), matches!(reach, Suspect | Lasting), "{kind}");
+            assert_eq!(failure.exit, Exit::of_store(&error), "{kind}");
+            assert_eq!(failure.text, error.to_string());
+            assert_eq!(failure.is_final(), matches!(reach, Suspect | Lasting), "{kind}");
         }
     }
 }

@@ -47,7 +47,7 @@ impl Taken {
     /// Whether no other file is to be taken before this is looked at.
     fn ends_the_group(&self) -> bool {
         match &self.so_far {
-            Err(FileOutcome::Trouble(trouble)) => !trouble.is_of_one(),
+            Err(FileOutcome::Failure(failure)) => !failure.is_of_one(),
             Err(FileOutcome::Stopped) => true,
             _ => false,
         }
@@ -114,13 +114,13 @@ impl Worker {
             None => match Delivery::fresh(entry.shown(), entry.source().to_owned()) {
                 Ok(delivery) => (delivery, FileFate::Unknown),
                 Err(error) => {
-                    let trouble = Failure::with_spool(
+                    let failure = Failure::with_spool(
                         "no token",
                         "no random token",
                         self.spool.root(),
                         &error,
                     );
-                    return never_opened(entry, Err(FileOutcome::Trouble(trouble)));
+                    return never_opened(entry, Err(FileOutcome::Failure(failure)));
                 }
             },
         };
@@ -150,7 +150,7 @@ impl Worker {
             OpenError::Io(error) => return Err(self.unreadable(entry, error)),
             OpenError::Gone | OpenError::NotRegular(_) => return Err(FileOutcome::Gone),
         };
-        match error_class::whose(system) {
+        match error_class::blame_of(system) {
             Blame::TheFiles(code) => self.record(self.unread(entry, code, error)),
             Blame::Ours(_) => Err(self.unreadable(entry, system)),
         }
@@ -171,12 +171,12 @@ impl Worker {
         let now_ms = self.store.now_ms();
         let ingest = Ingest { delivery, limits, mode, admission, now_ms, seconds };
         let mut asked = 0;
-        let trying = Arc::clone(&self.trying);
+        let in_flight = Arc::clone(&self.in_flight);
         let ended = loop {
             let inbox = self.spool.inbox();
             let is_synced = fed.is_some();
-            let (trying, steps) = (&*trying, 0);
-            let mut watched = Watched { inbox, entry, opened, is_synced, pace, trying, steps };
+            let (in_flight, steps) = (&*in_flight, 0);
+            let mut watched = Watched { inbox, entry, opened, is_synced, pace, in_flight, steps };
             let ended = match fed.take() {
                 Some(mut fed) => ingest.run_on(self.store.as_mut(), &mut fed, &mut watched),
                 None => opened
@@ -195,7 +195,7 @@ impl Worker {
                 ended => break ended,
             }
         };
-        trying.put_down(Hand::Writer);
+        in_flight.put_down(Hand::Writer);
         let is_unknown = matches!(ended, Err(ingest::IngestError::Store(store::Error::Unknown(_))));
         let fate = match ended {
             Ok(Ended::Committed(committed) | Ended::Checked(committed)) => {
@@ -213,7 +213,7 @@ impl Worker {
             Ok(Ended::Stopped) => Err(FileOutcome::Stopped),
             Err(ingest::IngestError::Read(error)) => Err(self.unreadable(entry, &error)),
             Err(ingest::IngestError::Store(error)) => {
-                Err(FileOutcome::Trouble(Failure::from(&error)))
+                Err(FileOutcome::Failure(Failure::from(&error)))
             }
         };
         // it may be in, whatever came in the way of asking after it
@@ -227,7 +227,7 @@ impl Worker {
     pub(super) fn record(&mut self, refused: Box<RefusedBatch>) -> Result<FileFate, FileOutcome> {
         match self.store.record_refusal(&refused.receipt()) {
             Ok(()) => Ok(FileFate::Refused(refused)),
-            Err(error) => Err(FileOutcome::Trouble(Failure::from(&error))),
+            Err(error) => Err(FileOutcome::Failure(Failure::from(&error))),
         }
     }
 
@@ -237,8 +237,8 @@ impl Worker {
         mut group: Vec<Taken>,
         pace: &mut dyn Pace,
     ) -> Vec<(Entry, FileOutcome)> {
-        if let Err(trouble) = self.sync(&mut group, pace) {
-            let kept = group.into_iter().map(|taken| self.put_off(taken, &trouble));
+        if let Err(failure) = self.sync(&mut group, pace) {
+            let kept = group.into_iter().map(|taken| self.put_off(taken, &failure));
             return kept.collect();
         }
         let mut reasons = self.keep_reasons(&group);
@@ -293,8 +293,8 @@ impl Worker {
                 _ => continue,
             };
             match again {
-                Err(FileOutcome::Trouble(trouble)) if !trouble.is_of_one() => {
-                    return Err(trouble);
+                Err(FileOutcome::Failure(failure)) if !failure.is_of_one() => {
+                    return Err(failure);
                 }
                 again => taken.so_far = again,
             }
@@ -303,7 +303,7 @@ impl Worker {
     }
 
     /// Leaves a file where it is, with what is known of it.
-    fn put_off(&mut self, taken: Taken, trouble: &Failure) -> (Entry, FileOutcome) {
+    fn put_off(&mut self, taken: Taken, failure: &Failure) -> (Entry, FileOutcome) {
         let Taken { entry, opened, delivery, so_far } = taken;
         let fate = match so_far {
             // the store is asked, whatever becomes of the group
@@ -314,7 +314,7 @@ impl Worker {
         if let Some((opened, delivery)) = opened.zip(delivery) {
             self.keep(&entry, &opened, delivery, fate);
         }
-        (entry, FileOutcome::Trouble(trouble.clone()))
+        (entry, FileOutcome::Failure(failure.clone()))
     }
 
     /// The reasons of those that were refused, durable: first all are written, then all are synced.

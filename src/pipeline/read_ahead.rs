@@ -120,7 +120,7 @@ impl<'w> ReadAhead<'w> {
         entries: Arc<[Entry]>,
         limits: Limits,
         store: &dyn Store,
-        (trying, waiting, rests): (Arc<InFlight>, Waiting<'w>, Arc<Mutex<RefusalBudget>>),
+        (in_flight, waiting, rests): (Arc<InFlight>, Waiting<'w>, Arc<Mutex<RefusalBudget>>),
     ) -> ReadAhead<'w> {
         let (tell, told) = bounded(WAITING);
         let (spare, spares) = bounded(SPARE);
@@ -134,7 +134,7 @@ impl<'w> ReadAhead<'w> {
             inbox,
             limits,
             hash_key: store.hash_key(),
-            scout: store.scout(),
+            prefetch: store.prefetch(),
             tell,
             spares,
             rooms,
@@ -143,7 +143,7 @@ impl<'w> ReadAhead<'w> {
             untold_bytes: 0,
             looked_at: 0,
             parts: Vec::new(),
-            trying: Arc::clone(&trying),
+            in_flight: Arc::clone(&in_flight),
             read_parts: 0,
             rests,
         };
@@ -151,7 +151,7 @@ impl<'w> ReadAhead<'w> {
         let running = Some(thread.run(move || {
             // nobody listens any more: then it is not needed any more
             let _ = reader.read(&to_read);
-            trying.put_down(Hand::Reader);
+            in_flight.put_down(Hand::Reader);
         }));
         let (seen, next, blocks, gave_up) = (0, None, 0, false);
         ReadAhead {
@@ -332,7 +332,7 @@ struct FileReader {
     inbox: PathBuf,
     limits: Limits,
     hash_key: HashKey,
-    scout: Option<Box<dyn Prefetch>>,
+    prefetch: Option<Box<dyn Prefetch>>,
     tell: Sender<ReaderMessage>,
     spares: Receiver<Chunk>,
     rooms: Receiver<()>,
@@ -344,7 +344,7 @@ struct FileReader {
     looked_at: usize,
     // parts of a file that the scout has not looked at
     parts: Vec<FeedPart>,
-    trying: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
     // of the file that is being read
     read_parts: u32,
     rests: Arc<Mutex<RefusalBudget>>,
@@ -373,7 +373,7 @@ impl FileReader {
             }
             match safe_open::open_entry(&self.inbox, entry) {
                 Ok(opened) => {
-                    self.trying.take(Hand::Reader, entry, &opened);
+                    self.in_flight.take(Hand::Reader, entry, &opened);
                     self.read_parts = 0;
                     self.file(number, Arc::new(opened), entries.len() > 1)?;
                 }
@@ -381,7 +381,7 @@ impl FileReader {
             }
             while self.untold.len() >= AHEAD_FILES || self.untold_bytes >= AHEAD_BYTES {
                 // whoever listens may take long, which is not for a file to answer for
-                self.trying.put_down(Hand::Reader);
+                self.in_flight.put_down(Hand::Reader);
                 self.tell_first()?;
             }
         }
@@ -403,7 +403,7 @@ impl FileReader {
         let is_large = file.bytes() > AHEAD_BYTES as u64;
         if is_large {
             self.begin_parts(Arc::clone(&opened))?;
-            self.trying.get_on(Hand::Reader, 0);
+            self.in_flight.get_on(Hand::Reader, 0);
         }
         let mut part = self.part(&mut decoder);
         if !is_large {
@@ -439,14 +439,14 @@ impl FileReader {
 
     /// A file that is told of part by part, behind those that are still untold.
     fn begin_parts(&mut self, opened: Arc<Opened>) -> Result<(), Gone> {
-        self.trying.put_down(Hand::Reader);
+        self.in_flight.put_down(Hand::Reader);
         self.tell_all()?;
         Ok(self.tell.send(ReaderMessage::File(Ok(opened)))?)
     }
 
     fn part<R: io::Read>(&mut self, decoder: &mut Decoder<R>) -> FeedPart {
         if self.read_parts > 0 {
-            self.trying.get_on(Hand::Reader, self.read_parts);
+            self.in_flight.get_on(Hand::Reader, self.read_parts);
         }
         self.read_parts += 1;
         let spare = self.spares.try_recv().ok();
@@ -471,24 +471,24 @@ impl FileReader {
 
     fn has_many_parts(&self) -> bool {
         let chunks = || self.parts.iter().map(|part| &part.chunk);
-        let at_once = self.scout.as_ref().map_or(1, |scout| scout.ids_at_once());
+        let at_once = self.prefetch.as_ref().map_or(1, |prefetch| prefetch.ids_at_once());
         chunks().map(Chunk::len).sum::<usize>() >= at_once
             || chunks().map(Chunk::text_bytes).sum::<usize>() >= AHEAD_BYTES
     }
 
     fn tell_parts(&mut self) -> Result<(), Gone> {
-        self.trying.put_down(Hand::Reader);
-        if let Some(scout) = &mut self.scout {
+        self.in_flight.put_down(Hand::Reader);
+        if let Some(prefetch) = &mut self.prefetch {
             let chunks = self.parts.iter_mut().map(|part| &mut part.chunk);
-            scout.look(&mut chunks.collect::<Vec<_>>());
+            prefetch.look(&mut chunks.collect::<Vec<_>>());
         }
         mem::take(&mut self.parts).into_iter().try_for_each(|part| self.tell_part(part))
     }
 
     /// Lets the scout look at as many files that are not told of as it likes.
     fn look(&mut self) {
-        let Some(scout) = &mut self.scout else { return };
-        let at_once = scout.ids_at_once();
+        let Some(prefetch) = &mut self.prefetch else { return };
+        let at_once = prefetch.ids_at_once();
         let (mut chunks, mut ids) = (Vec::new(), 0);
         for whole in self.untold.iter_mut().skip(self.looked_at) {
             if ids >= at_once {
@@ -500,7 +500,7 @@ impl FileReader {
                 chunks.push(&mut part.chunk);
             }
         }
-        scout.look(&mut chunks);
+        prefetch.look(&mut chunks);
     }
 
     fn tell_all(&mut self) -> Result<(), Gone> {

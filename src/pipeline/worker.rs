@@ -53,7 +53,7 @@ pub enum FileOutcome {
     /// We were told to stop: it stays where it is, and nothing of it is in.
     Stopped,
     /// A fault of ours: it stays where it is.
-    Trouble(Failure),
+    Failure(Failure),
 }
 
 /// Takes files in and puts them where they belong.
@@ -66,7 +66,7 @@ pub struct Worker {
     pub(super) unfinished: HashMap<Entry, Unfinished>,
     // when it was last logged that the fate of a commit is asked after
     pub(super) doubted: Option<Instant>,
-    pub(super) trying: Arc<InFlight>,
+    pub(super) in_flight: Arc<InFlight>,
     // none: there was no room for it
     pub(super) reader: Option<ReaderThread>,
     // the hashes of files whose timestamps in seconds are taken as they stand
@@ -98,7 +98,7 @@ impl Worker {
     /// A worker for that spool and store. A file that ends too early is not refused while it is
     /// younger than `settle`.
     pub fn new(spool: Spool, store: Box<dyn Store>, limits: Limits, settle: Duration) -> Worker {
-        let trying = Arc::default();
+        let in_flight = Arc::default();
         let unfinished = HashMap::new();
         // started now, while there is memory; if there is none, it is tried again when it is needed
         let reader = ReaderThread::start().ok();
@@ -110,7 +110,7 @@ impl Worker {
             admission: None,
             unfinished,
             doubted: None,
-            trying,
+            in_flight,
             reader,
             accepted_seconds: Arc::default(),
             rests: Arc::new(Mutex::new(RefusalBudget::new())),
@@ -118,8 +118,8 @@ impl Worker {
     }
 
     /// The same, which notes what it has in hand.
-    pub fn noting(self, trying: Arc<InFlight>) -> Worker {
-        Worker { trying, ..self }
+    pub fn noting(self, in_flight: Arc<InFlight>) -> Worker {
+        Worker { in_flight, ..self }
     }
 
     /// The same, with a rule for the sources that may send.
@@ -185,8 +185,8 @@ impl Worker {
             })?,
         };
         let inbox = self.spool.inbox().to_owned();
-        let (limits, trying) = (self.limits.clone(), Arc::clone(&self.trying));
-        let besides = (trying, waiting, Arc::clone(&self.rests));
+        let (limits, in_flight) = (self.limits.clone(), Arc::clone(&self.in_flight));
+        let besides = (in_flight, waiting, Arc::clone(&self.rests));
         let store = self.store.as_ref();
         let ahead = ReadAhead::start(&thread, inbox, entries.into(), limits, store, besides);
         self.reader = Some(thread);
@@ -278,18 +278,18 @@ impl Worker {
         error: &MoveError,
     ) -> FileOutcome {
         let MoveError::Io(path, error) = error else {
-            return FileOutcome::Trouble(Failure::passing("unmovable", format!("{what}: {error}")));
+            return FileOutcome::Failure(Failure::passing("unmovable", format!("{what}: {error}")));
         };
-        let trouble = Failure::with_spool("not moved", what, path, error);
-        FileOutcome::Trouble(match blame::of_move(&self.spool, base, entry) {
-            MoveBlame::Spool => trouble,
+        let failure = Failure::with_spool("not moved", what, path, error);
+        FileOutcome::Failure(match blame::of_move(&self.spool, base, entry) {
+            MoveBlame::Spool => failure,
             // the error names the file, whose own rights do not matter
             MoveBlame::Folder if *path == entry.path_in(self.spool.inbox()) => {
                 let text = format!("{what}: {error}; {NOT_OURS_TO_MOVE}");
-                Failure { reach: Scope::Folder, text, ..trouble }
+                Failure { reach: Scope::Folder, text, ..failure }
             }
-            MoveBlame::Folder => Failure { reach: Scope::Folder, ..trouble },
-            MoveBlame::File => Failure { reach: Scope::File, ..trouble },
+            MoveBlame::Folder => Failure { reach: Scope::Folder, ..failure },
+            MoveBlame::File => Failure { reach: Scope::File, ..failure },
         })
     }
 
@@ -297,7 +297,7 @@ impl Worker {
     pub(super) fn unreadable(&self, entry: &Entry, error: &io::Error) -> FileOutcome {
         let (what, path) =
             (format!("cannot read inbox/{entry}"), entry.path_in(self.spool.inbox()));
-        FileOutcome::Trouble(Failure::of_system(Operation::File, "unread", &what, &path, error))
+        FileOutcome::Failure(Failure::of_system(Operation::File, "unread", &what, &path, error))
     }
 }
 
@@ -338,19 +338,19 @@ pub(super) struct Watched<'a> {
     // the producer's bytes are durable
     pub(super) is_synced: bool,
     pub(super) pace: &'a mut dyn Pace,
-    pub(super) trying: &'a InFlight,
+    pub(super) in_flight: &'a InFlight,
     pub(super) steps: u32,
 }
 
 impl Watcher for Watched<'_> {
     /// That the store is waited for is not for the file to answer for.
     fn begun(&mut self) {
-        self.trying.take(Hand::Writer, self.entry, self.opened);
+        self.in_flight.take(Hand::Writer, self.entry, self.opened);
     }
 
     fn step(&mut self, step: Step) -> ControlFlow<()> {
         self.steps += 1;
-        self.trying.get_on(Hand::Writer, self.steps);
+        self.in_flight.get_on(Hand::Writer, self.steps);
         self.pace.step(step)
     }
 
@@ -358,7 +358,7 @@ impl Watcher for Watched<'_> {
     /// not leave their counts without the file.
     fn still_the_same(&mut self) -> io::Result<bool> {
         // what remains is no matter of what the file holds, and can take its time
-        self.trying.put_down(Hand::Writer);
+        self.in_flight.put_down(Hand::Writer);
         if !self.is_synced {
             self.opened.sync()?;
         }

@@ -31,7 +31,7 @@ pub(super) struct Seen {
 /// A file that is there.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub(super) sight: Observation,
+    pub(super) observation: Observation,
     // why it is not ready, and when to look again
     pub(super) waits: Option<(NotReady, Instant)>,
     // since when it is ready; of no use while it is not
@@ -77,7 +77,7 @@ impl Seen {
             && !came
             && let Some(known) = self.files.get_mut(name).filter(|known| known.waits.is_none())
         {
-            known.sight.round = look.round;
+            known.observation.round = look.round;
             return Ok(false);
         }
         // not every file system says the type when it lists
@@ -134,19 +134,19 @@ impl Seen {
     ) {
         let Look { moment, settle, round, .. } = look;
         let known = self.files.get(name);
-        let was_ready =
-            known.filter(|known| known.waits.is_none() && known.sight.facts.file == facts.file);
+        let was_ready = known
+            .filter(|known| known.waits.is_none() && known.observation.facts.file == facts.file);
         let ready_since = was_ready.map_or(moment.now, |known| known.ready_since);
-        let before = known.map(|known| &known.sight);
-        let mut sight = Observation::new(before, facts, came, moment, round);
-        let waits = match sight.judge(moment, settle, || is_written(held, name)) {
+        let before = known.map(|known| &known.observation);
+        let mut observation = Observation::new(before, facts, came, moment, round);
+        let waits = match observation.judge(moment, settle, || is_written(held, name)) {
             Readiness::Take => None,
             Readiness::Wait(why, wait) => Some((why, moment.now + wait)),
         };
         if before.is_none() {
             self.forget(name);
         }
-        self.files.insert(name.to_owned(), Known { sight, waits, ready_since });
+        self.files.insert(name.to_owned(), Known { observation, waits, ready_since });
     }
 
     pub(super) fn set_odd(&mut self, name: &OsStr, oddity: Oddity) {
@@ -171,7 +171,7 @@ impl Seen {
 
     pub(super) fn end(&mut self) {
         let round = self.round;
-        self.files.retain(|_, known| known.sight.round == round);
+        self.files.retain(|_, known| known.observation.round == round);
         if self.files.capacity() > 4 * self.files.len() + 1024 {
             self.files.shrink_to_fit();
         }

@@ -126,10 +126,10 @@ impl InFlight {
         note.iter_mut().zip(known).for_each(|(to, from)| *to = *from);
         note[EXCUSE_AT as usize] = Excuse::None.sign();
         file.write_all_at(&note, 0)?;
-        let trying = InFlight { file: Some(file), ..InFlight::default() };
-        trying.keep(&suspects)?;
+        let in_flight = InFlight { file: Some(file), ..InFlight::default() };
+        in_flight.keep(&suspects)?;
         std::fs::rename(&beside, &path)?;
-        Ok((trying, suspects))
+        Ok((in_flight, suspects))
     }
 
     /// Notes who has which file in hand from now on, at its beginning.

@@ -83,7 +83,7 @@ struct Watched {
     stamp: Option<Stamp>,
     moved: Instant,
     // it changed: how it looks since
-    sight: Option<Observation>,
+    observation: Option<Observation>,
     copies: u32,
 }
 
@@ -120,7 +120,7 @@ impl LateWrites {
             batch,
             stamp,
             moved: now,
-            sight: None,
+            observation: None,
             copies: 0,
         });
     }
@@ -215,7 +215,7 @@ impl LateWrites {
             }
         };
         if file.stamp == Some(Stamp::of(&facts)) {
-            file.sight = None;
+            file.observation = None;
             let age = moment.now.saturating_duration_since(file.moved);
             let pause = (age / 4).clamp(FIRST_LOOK, LONGEST_PAUSE);
             match age < WATCH_TIME {
@@ -226,13 +226,13 @@ impl LateWrites {
         }
         // the producer's own name for it is no sign that it is whole
         let facts = Facts { links: 1, ..facts };
-        let mut sight = Observation::new(file.sight.as_ref(), facts, false, moment, 0);
+        let mut observation = Observation::new(file.observation.as_ref(), facts, false, moment, 0);
         let is_written = || {
             let file = folder::open_file(&held, &file.entry.name).ok()?;
             safe_open::being_written(&file)
         };
-        let verdict = sight.judge(moment, settle, is_written);
-        file.sight = Some(sight);
+        let verdict = observation.judge(moment, settle, is_written);
+        file.observation = Some(observation);
         match verdict {
             Readiness::Wait(_, wait) => {
                 self.due.push(Reverse((moment.now + wait.max(LEAST_PAUSE), key)));
@@ -258,7 +258,7 @@ impl LateWrites {
     fn settle(&mut self, changed: &Changed, copied: &Copied, now: Instant, copies: u32) {
         if let Some(file) = self.files.get_mut(&changed.key) {
             file.stamp = Some(copied.stamp);
-            file.sight = None;
+            file.observation = None;
             file.copies += copies;
             self.due.push(Reverse((now + FIRST_LOOK, changed.key)));
         }
@@ -273,7 +273,7 @@ impl LateWrites {
             NotCopied::Io(_) => AFTER_FAILURE,
         };
         if let Some(file) = self.files.get_mut(&changed.key) {
-            file.sight = None;
+            file.observation = None;
             self.due.push(Reverse((now + wait, changed.key)));
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! The order of use: take the [`lock`], [`open`](Spool::open) the spool, start the [`watch`], then
 //! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
-//! and [`shelve`] it once its fate is durable.
+//! and [`moves`] it once its fate is durable.
 
 pub mod accepted_seconds;
 pub mod advice;

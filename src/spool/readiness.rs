@@ -160,7 +160,7 @@ mod tests {
     /// One file and the clocks, in milliseconds from a start.
     struct FileHistory {
         start: Instant,
-        sight: Option<Observation>,
+        observation: Option<Observation>,
         round: u64,
     }
 
@@ -199,7 +199,7 @@ mod tests {
 
     impl FileHistory {
         fn new() -> FileHistory {
-            FileHistory { start: Instant::now(), sight: None, round: 0 }
+            FileHistory { start: Instant::now(), observation: None, round: 0 }
         }
 
         fn look(&mut self, look: Look) -> Readiness {
@@ -216,10 +216,10 @@ mod tests {
                 trust_wall: look.trust_wall,
             };
             self.round += 1;
-            let mut sight =
-                Observation::new(self.sight.as_ref(), facts, look.came, moment, self.round);
-            let verdict = sight.judge(moment, SETTLE, || look.written);
-            self.sight = Some(sight);
+            let mut observation =
+                Observation::new(self.observation.as_ref(), facts, look.came, moment, self.round);
+            let verdict = observation.judge(moment, SETTLE, || look.written);
+            self.observation = Some(observation);
             verdict
         }
     }
@@ -296,11 +296,11 @@ mod tests {
                 story.look(later.at(3_600_000)),
                 Readiness::Wait(NotReady::OpenForWriting, LONGEST_ASK_WAIT)
             );
-            let sight = story.sight.as_ref().unwrap();
-            assert_eq!(sight.open_since, Some(story.start));
+            let observation = story.observation.as_ref().unwrap();
+            assert_eq!(observation.open_since, Some(story.start));
             let closed = Look { written: Some(false), ..later };
             assert_eq!(story.look(closed.at(3_600_001)), Readiness::Take, "it came whole");
-            assert_eq!(story.sight.unwrap().open_since, None);
+            assert_eq!(story.observation.unwrap().open_since, None);
         }
     }
 

@@ -163,7 +163,7 @@ impl Scanner {
         let folder = self.seen.get_mut(&entry.folder);
         if let Some(known) = folder.and_then(|folder| folder.files.get_mut(&entry.name)) {
             let until = now + self.settle.saturating_mul(settle_times);
-            known.sight.hold(now, until);
+            known.observation.hold(now, until);
             known.waits = Some((NotReady::StillChanging, until));
         }
     }
@@ -467,10 +467,10 @@ impl Scanner {
             let entry = |name: &OsString| Entry { folder: folder.clone(), name: name.clone() };
             for (name, known) in &seen.files {
                 match known.waits {
-                    None => ready.push((known.sight.facts.mtime, entry(name))),
+                    None => ready.push((known.observation.facts.mtime, entry(name))),
                     Some((why, at)) => {
                         scan.waiting.push((entry(name), why));
-                        let since = known.sight.open_since;
+                        let since = known.observation.open_since;
                         if let Some(since) = since.filter(|_| why == NotReady::OpenForWriting)
                             && scan.longest_open.as_ref().is_none_or(|(_, least)| since < *least)
                         {

@@ -145,8 +145,8 @@ impl<S: Store> Store for FailingStore<S> {
         self.inner.settings()
     }
 
-    fn scout(&self) -> Option<Box<dyn Prefetch>> {
-        self.inner.scout()
+    fn prefetch(&self) -> Option<Box<dyn Prefetch>> {
+        self.inner.prefetch()
     }
 
     fn now_ms(&self) -> i64 {

@@ -64,7 +64,7 @@ pub trait Store {
 
     /// What can look at chunks ahead of the writer, on another thread; none where that is of no use.
     /// It holds for as long as the store does.
-    fn scout(&self) -> Option<Box<dyn Prefetch>> {
+    fn prefetch(&self) -> Option<Box<dyn Prefetch>> {
         None
     }
 

@@ -264,7 +264,7 @@ prove() {
   local copy=$scratch/copy file=src/pipeline/group_commit.rs
   mkdir "$copy"
   tar -C "$repo" --exclude=./target --exclude=./.git -cf - . | tar -C "$copy" -xf -
-  sed -i -e 's/if let Err(trouble) = self.sync(&mut group, pace) {/if let Err(trouble) = Ok(()) {/' \
+  sed -i -e 's/if let Err(failure) = self.sync(&mut group, pace) {/if let Err(failure) = Ok(()) {/' \
     -e 's/let mode = if is_last { Mode::Commit } else { Mode::Group };/let mode = Mode::Group;/' \
     "$copy/$file"
   [ "$(diff "$repo/$file" "$copy/$file" | grep -c '^>')" = 2 ] || {

@@ -21,12 +21,12 @@ use crate::spool::scan::Scan;
 
 /// Shows which file is taken, and how long it may be.
 struct Hand<'a> {
-    drain: &'a WorkerContext,
+    context: &'a WorkerContext,
 }
 
 impl Pace for Hand<'_> {
     fn begin(&mut self, entry: &Entry) -> ControlFlow<()> {
-        let shared = &self.drain.shared;
+        let shared = &self.context.shared;
         shared.beat();
         if shared.stopping() {
             return ControlFlow::Break(());
@@ -35,13 +35,13 @@ impl Pace for Hand<'_> {
         state.phase = Phase::Working;
         state.file = Some(entry.shown());
         drop(state);
-        self.drain.changed();
+        self.context.changed();
         ControlFlow::Continue(())
     }
 
     fn step(&mut self, _: Step) -> ControlFlow<()> {
-        self.drain.shared.beat();
-        match self.drain.shared.out_of_time() {
+        self.context.shared.beat();
+        match self.context.shared.out_of_time() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -61,7 +61,8 @@ impl WorkerLoop {
         let (links, mut ready): (Vec<&Entry>, Vec<&Entry>) =
             due.into_iter().partition(|entry| links.contains(entry));
         self.fairness.order(&mut ready, |entry| self.scanner.ready_since(entry), now);
-        let ready = ready.into_iter().map(|entry| (entry, self.drain.suspects.turn(entry, now)));
+        let ready =
+            ready.into_iter().map(|entry| (entry, self.context.quarantine.turn(entry, now)));
         let is_last = |turn: &Turn| !matches!(turn, Turn::Now | Turn::Alone);
         let (last, ready): (Vec<_>, Vec<_>) = ready.partition(|(_, turn)| is_last(turn));
         took += self.take_in_order(&ready)?;
@@ -69,20 +70,20 @@ impl WorkerLoop {
             took += self.refuse_links(links)?;
             took += self.take_last(&last)?;
         }
-        blame::remove_trials(&self.drain.spool);
+        blame::remove_trials(&self.context.spool);
         // nothing to do unless something was moved, now or before a sync that failed
-        moves::sync_folders(&self.drain.spool).map_err(unsynced)?;
+        moves::sync_folders(&self.context.spool).map_err(unsynced)?;
         let (resting, rests) = (self.resting.len(), self.resting.shown());
-        let mut state = self.drain.shared.state();
+        let mut state = self.context.shared.state();
         state.file = None;
         state.phase = if resting > 0 { Phase::BackingOff } else { Phase::Idle };
         state.resting = resting as u64;
         state.rests = rests;
         drop(state);
         if resting == 0 {
-            self.drain.shared.pass(FaultPart::Files);
+            self.context.shared.pass(FaultPart::Files);
         }
-        self.drain.changed();
+        self.context.changed();
         Ok(took)
     }
 
@@ -100,8 +101,8 @@ impl WorkerLoop {
     /// Moves links to failed/; how many left the inbox.
     fn refuse_links(&mut self, mut links: Vec<&Entry>) -> Result<usize, Failure> {
         let mut took = 0;
-        while !links.is_empty() && !self.drain.shared.stopping() {
-            let verdicts = self.worker.refuse_links(&links, &mut Hand { drain: &self.drain });
+        while !links.is_empty() && !self.context.shared.stopping() {
+            let verdicts = self.worker.refuse_links(&links, &mut Hand { context: &self.context });
             let taken = verdicts.len();
             took += self.judge(verdicts)?;
             links.drain(..taken);
@@ -128,7 +129,7 @@ impl WorkerLoop {
         for run in ready.chunk_by(|one, next| (one.1, next.1) == (Turn::Now, Turn::Now)) {
             let mut run: Vec<&Entry> = run.iter().map(|(entry, _)| *entry).collect();
             while !run.is_empty() {
-                if self.drain.shared.stopping() {
+                if self.context.shared.stopping() {
                     return Ok(took);
                 }
                 let (taken, left) = self.take_some(&run)?;
@@ -152,14 +153,14 @@ impl WorkerLoop {
         let mut took = 0;
         self.calming = false;
         for (entry, turn) in last {
-            if self.drain.shared.stopping() {
+            if self.context.shared.stopping() {
                 break;
             }
             match turn {
                 Turn::NotYet => self.calming = true,
                 Turn::Now | Turn::Alone | Turn::Last => took += self.take_some(&[entry])?.1,
                 Turn::Never(deaths) => {
-                    let mut hand = Hand { drain: &self.drain };
+                    let mut hand = Hand { context: &self.context };
                     let verdicts = self.worker.refuse_deadly(entry, *deaths, &mut hand);
                     took += self.judge(verdicts)?;
                 }
@@ -172,7 +173,7 @@ impl WorkerLoop {
     /// begins to rest, or it is time to look afresh; how many of them were taken, and how many left
     /// the inbox.
     fn take_some(&mut self, ready: &[&Entry]) -> Result<(usize, usize), Failure> {
-        let shared = Arc::clone(&self.drain.shared);
+        let shared = Arc::clone(&self.context.shared);
         let waiting = move || {
             shared.beat();
             if shared.out_of_time() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -181,7 +182,7 @@ impl WorkerLoop {
         let mut ahead = self.worker.read_ahead(entries, Box::new(waiting))?;
         let mut left = 0;
         loop {
-            let mut hand = Hand { drain: &self.drain };
+            let mut hand = Hand { context: &self.context };
             let verdicts = self.worker.take_group(&mut ahead, &mut hand);
             let is_over = verdicts.is_empty();
             left += self.judge(verdicts)?;
@@ -197,28 +198,28 @@ impl WorkerLoop {
     /// What became of files; how many left the inbox. A trouble with one of them is told once all
     /// of them are: what became of those behind it is known, too.
     fn judge(&mut self, verdicts: Vec<(Entry, FileOutcome)>) -> Result<usize, Failure> {
-        let (mut left, mut trouble) = (0, None);
+        let (mut left, mut failure) = (0, None);
         for (entry, verdict) in verdicts {
             match self.judged(&entry, verdict) {
                 Ok(one) => left += one,
-                Err(found) => drop(trouble.get_or_insert(found)),
+                Err(found) => drop(failure.get_or_insert(found)),
             }
         }
-        trouble.map_or(Ok(left), Err)
+        failure.map_or(Ok(left), Err)
     }
 
     /// What became of one file; 1 when it left the inbox.
     fn judged(&mut self, entry: &Entry, verdict: FileOutcome) -> Result<usize, Failure> {
-        self.drain.shared.beat();
-        if !matches!(verdict, FileOutcome::Trouble(_) | FileOutcome::Stopped) {
-            self.drain.suspects.clear(entry);
+        self.context.shared.beat();
+        if !matches!(verdict, FileOutcome::Failure(_) | FileOutcome::Stopped) {
+            self.context.quarantine.clear(entry);
         }
-        if !matches!(verdict, FileOutcome::Trouble(_)) {
+        if !matches!(verdict, FileOutcome::Failure(_)) {
             self.suspected = false;
             let is_moved = matches!(verdict, FileOutcome::Done(..) | FileOutcome::Failed(..));
             self.resting.pass(entry, is_moved);
             self.backoff.reset();
-            self.drain.clear();
+            self.context.clear();
         }
         match verdict {
             FileOutcome::Done(..) | FileOutcome::Failed(..) => {
@@ -231,7 +232,7 @@ impl WorkerLoop {
             FileOutcome::Gone | FileOutcome::Vanished(_) => self.scanner.look_at(entry),
             _ => {}
         }
-        let mut state = self.drain.shared.state();
+        let mut state = self.context.shared.state();
         match verdict {
             FileOutcome::Done(done, moved) => {
                 self.late_writes.moved(&moved, done.batch, Instant::now());
@@ -284,28 +285,28 @@ impl WorkerLoop {
                 log::info!("{entry} is undone: it stays in the inbox, for the next start");
                 return Ok(0);
             }
-            FileOutcome::Trouble(trouble) if trouble.is_of_one() => {
+            FileOutcome::Failure(failure) if failure.is_of_one() => {
                 drop(state);
-                self.rest(entry, trouble);
+                self.rest(entry, failure);
                 return Ok(0);
             }
-            FileOutcome::Trouble(trouble) => return Err(trouble),
+            FileOutcome::Failure(failure) => return Err(failure),
         }
         Ok(1)
     }
 
     /// A fault that stands in the way of one file or folder only: the others go on at once.
-    fn rest(&mut self, entry: &Entry, trouble: Failure) {
-        self.resting.meet(entry, &trouble, &self.drain.config);
-        self.rested |= trouble.reach == Scope::Folder;
-        log::debug!("{}; trying again later", trouble.text);
+    fn rest(&mut self, entry: &Entry, failure: Failure) {
+        self.resting.meet(entry, &failure, &self.context.config);
+        self.rested |= failure.reach == Scope::Folder;
+        log::debug!("{}; trying again later", failure.text);
         let more = match self.resting.len() - 1 {
             0 => String::new(),
             more => format!(" (so are {more} other files)"),
         };
-        let text = format!("{}{more}", trouble.text);
-        self.drain.shared.meet(FaultPart::Files, &trouble.kind, &text);
-        self.stuck = Some(trouble);
+        let text = format!("{}{more}", failure.text);
+        self.context.shared.meet(FaultPart::Files, &failure.kind, &text);
+        self.stuck = Some(failure);
     }
 }
 

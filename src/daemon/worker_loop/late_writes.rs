@@ -19,7 +19,7 @@ impl WorkerLoop {
     /// Takes up the files that processes before this one have moved lately.
     pub(super) fn resume_late_writes(&mut self) {
         match self.receipts_of_late() {
-            Ok(receipts) => self.late_writes.resume(&self.drain.spool, &receipts),
+            Ok(receipts) => self.late_writes.resume(&self.context.spool, &receipts),
             Err(error) => log::warn!(
                 "{error}; files that were moved before this start are not looked at again"
             ),
@@ -27,7 +27,7 @@ impl WorkerLoop {
     }
 
     fn snapshot(&self) -> Result<SqliteSnapshot, store::Error> {
-        SqliteStore::snapshot(&self.drain.db, self.drain.options.clone())
+        SqliteStore::snapshot(&self.context.db, self.context.options.clone())
     }
 
     fn receipts_of_late(&self) -> Result<Vec<Receipt>, store::Error> {
@@ -57,8 +57,8 @@ impl WorkerLoop {
 
     /// Looks at files whose turn it is; whether one was copied into the inbox.
     pub(super) fn mind_late_writes(&mut self) -> bool {
-        let settle = self.drain.config.inbox.settle();
-        let done = self.drain.spool.done();
+        let settle = self.context.config.inbox.settle();
+        let done = self.context.spool.done();
         let (now, wall) = (Instant::now(), SystemTime::now());
         let changed = self.late_writes.turn(done, settle, now, wall);
         let mut is_copied = false;
@@ -90,12 +90,12 @@ impl WorkerLoop {
             self.late_writes.give_up(changed);
             return false;
         }
-        let shared = std::sync::Arc::clone(&self.drain.shared);
+        let shared = std::sync::Arc::clone(&self.context.shared);
         let mut goes_on = || {
             shared.beat();
             !shared.stopping()
         };
-        let copy = match Copy::make(&self.drain.spool, entry, &mut goes_on) {
+        let copy = match Copy::make(&self.context.spool, entry, &mut goes_on) {
             Ok(copy) => copy,
             Err(why) => return self.not_copied(changed, &why),
         };
@@ -104,18 +104,18 @@ impl WorkerLoop {
         let was = match receipt {
             Ok(row) => row.and_then(|row| Some((row.sha256?, row.bytes?))),
             Err(error) => {
-                copy.discard(&self.drain.spool);
+                copy.discard(&self.context.spool);
                 let why = late_writes::NotCopied::Io(error.to_string());
                 return self.not_copied(changed, &why);
             }
         };
         if was.as_ref().is_some_and(|(sha256, _)| *sha256 == copied.sha256) {
-            copy.discard(&self.drain.spool);
+            copy.discard(&self.context.spool);
             log::debug!("done/{entry} was touched, and holds what it held");
             self.late_writes.same(changed, &copied, Instant::now());
             return false;
         }
-        let to = match copy.place(&self.drain.spool) {
+        let to = match copy.place(&self.context.spool) {
             Ok(to) => to,
             Err(why) => return self.not_copied(changed, &why),
         };
@@ -130,13 +130,13 @@ impl WorkerLoop {
         self.scanner.moved_in(to);
         self.late_writes.copied(changed, &copied, Instant::now());
         self.keep_marks();
-        self.drain.shared.pass(FaultPart::LateWrites);
+        self.context.shared.pass(FaultPart::LateWrites);
         true
     }
 
     fn not_copied(&mut self, changed: &Changed, why: &late_writes::NotCopied) -> bool {
         if let late_writes::NotCopied::Io(text) = why {
-            self.drain.shared.meet(FaultPart::LateWrites, "changed", text);
+            self.context.shared.meet(FaultPart::LateWrites, "changed", text);
         }
         self.late_writes.not_copied(changed, why, Instant::now());
         false
@@ -144,12 +144,12 @@ impl WorkerLoop {
 
     fn keep_marks(&self) {
         let marks = self.late_writes.marks();
-        let kept: io::Result<()> = late_writes::keep_marks(self.drain.spool.root(), &marks);
+        let kept: io::Result<()> = late_writes::keep_marks(self.context.spool.root(), &marks);
         if let Err(error) = kept {
             log::warn!(
                 "{}: cannot be written: {error}; after a restart files may be copied again, which \
                  changes no total",
-                shown_path(&self.drain.spool.root().join(late_writes::MARKS_FILE))
+                shown_path(&self.context.spool.root().join(late_writes::MARKS_FILE))
             );
         }
     }

@@ -21,7 +21,7 @@ const RELIED_ON: Duration = Duration::from_secs(1);
 /// What the worker remembers of sources between two looks into the inbox.
 #[derive(Debug, Default)]
 pub(super) struct Presences {
-    quiet: Idleness,
+    idleness: Idleness,
     expected: ExpectedFiles,
     /// The store was asked for what a process before this one left.
     has_begun: bool,
@@ -42,7 +42,7 @@ impl WorkerLoop {
         if !self.undeclared {
             return Ok(());
         }
-        let declared = self.drain.config.sources.declared.clone();
+        let declared = self.context.config.sources.declared.clone();
         if !declared.is_empty() {
             self.change_presence(&declared, Presence::Declared, "named in the configuration")?;
         }
@@ -62,13 +62,13 @@ impl WorkerLoop {
             waiting.chain(passed_over.iter().map(String::as_str)).collect();
         self.end_expected(scan)?;
         let unheard = self.take_back(&waiting)?;
-        if waiting.len() > 1 && self.drain.config.sources.accept_new {
+        if waiting.len() > 1 && self.context.config.sources.accept_new {
             self.expect(scan, unheard)?;
         }
-        let Some(timeout) = self.drain.config.sources.idle_timeout() else { return Ok(()) };
+        let Some(timeout) = self.context.config.sources.idle_timeout() else { return Ok(()) };
         let store = self.worker.store();
         let mut ask = |after: Option<&_>, most| store.silent(after, most);
-        let turn = self.presences.quiet.look(&mut ask, &waiting, spent, timeout);
+        let turn = self.presences.idleness.look(&mut ask, &waiting, spent, timeout);
         let turn = turn.map_err(|error| Failure::from(&error))?;
         self.wake_in(turn.next);
         if !turn.idle.is_empty() {

@@ -182,7 +182,7 @@ impl World {
             let is_over = verdicts.is_empty();
             for (entry, verdict) in verdicts {
                 // what stands in the way of all is waited out, then all is looked at afresh
-                if matches!(&verdict, FileOutcome::Trouble(trouble) if !trouble.is_of_one()) {
+                if matches!(&verdict, FileOutcome::Failure(failure) if !failure.is_of_one()) {
                     return all;
                 }
                 all.push((entry.shown(), verdict));

@@ -21,9 +21,9 @@ impl World {
 
     /// A process that ends as it is after this; who is suspected by the next one.
     fn after(&self, process: impl FnOnce(&InFlight)) -> Vec<(String, u32)> {
-        let (trying, _) = InFlight::begin(&self.spool).unwrap();
-        process(&trying);
-        drop(trying);
+        let (in_flight, _) = InFlight::begin(&self.spool).unwrap();
+        process(&in_flight);
+        drop(in_flight);
         self.left()
     }
 
@@ -40,9 +40,9 @@ impl World {
         (entry, opened)
     }
 
-    fn take(&self, trying: &InFlight, hand: Hand, name: &str) {
+    fn take(&self, in_flight: &InFlight, hand: Hand, name: &str) {
         let (entry, opened) = self.opened(name);
-        trying.take(hand, &entry, &opened);
+        in_flight.take(hand, &entry, &opened);
     }
 }
 
@@ -54,16 +54,16 @@ fn one(name: &str, deaths: u32) -> Vec<(String, u32)> {
 fn who_dies_with_a_file_in_hand_makes_it_suspected_and_who_put_it_down_does_not() {
     let world = World::new();
     assert!(world.after(|_| {}).is_empty());
-    let put_down = |trying: &InFlight| {
-        world.take(trying, Hand::Reader, "a");
-        trying.get_on(Hand::Reader, 3);
-        trying.put_down(Hand::Reader);
+    let put_down = |in_flight: &InFlight| {
+        world.take(in_flight, Hand::Reader, "a");
+        in_flight.get_on(Hand::Reader, 3);
+        in_flight.put_down(Hand::Reader);
     };
     assert!(world.after(put_down).is_empty());
     for deaths in 1..=3 {
-        let both = |trying: &InFlight| {
-            world.take(trying, Hand::Reader, "a");
-            world.take(trying, Hand::Writer, "a");
+        let both = |in_flight: &InFlight| {
+            world.take(in_flight, Hand::Reader, "a");
+            world.take(in_flight, Hand::Writer, "a");
         };
         assert_eq!(world.after(both), one("a", deaths));
     }
@@ -81,10 +81,10 @@ fn the_reader_and_the_writer_are_suspected_together_and_after_a_panic_only_one_o
         (Excuse::Stuck, vec![("a".to_owned(), 0), ("b".to_owned(), 0)]),
     ] {
         let world = World::new();
-        let both = |trying: &InFlight| {
-            world.take(trying, Hand::Reader, "a");
-            world.take(trying, Hand::Writer, "b");
-            trying.excuse(excuse);
+        let both = |in_flight: &InFlight| {
+            world.take(in_flight, Hand::Reader, "a");
+            world.take(in_flight, Hand::Writer, "b");
+            in_flight.excuse(excuse);
         };
         assert_eq!(world.after(both), expected, "{excuse:?}");
     }
@@ -94,25 +94,25 @@ fn the_reader_and_the_writer_are_suspected_together_and_after_a_panic_only_one_o
 fn deaths_at_other_places_of_a_large_file_do_not_add_up() {
     let world = World::new();
     for step in [2, 30, 60] {
-        let far = |trying: &InFlight| {
-            world.take(trying, Hand::Reader, "a");
-            trying.get_on(Hand::Reader, step);
+        let far = |in_flight: &InFlight| {
+            world.take(in_flight, Hand::Reader, "a");
+            in_flight.get_on(Hand::Reader, step);
         };
         assert_eq!(world.after(far), one("a", 1), "{step}");
     }
     for deaths in 2..=3 {
-        let there = |trying: &InFlight| {
-            world.take(trying, Hand::Reader, "a");
-            trying.get_on(Hand::Reader, 60);
-            world.take(trying, Hand::Writer, "a");
-            trying.get_on(Hand::Writer, 50 + deaths);
+        let there = |in_flight: &InFlight| {
+            world.take(in_flight, Hand::Reader, "a");
+            in_flight.get_on(Hand::Reader, 60);
+            world.take(in_flight, Hand::Writer, "a");
+            in_flight.get_on(Hand::Writer, 50 + deaths);
         };
         assert_eq!(world.after(there), one("a", deaths));
     }
     // who was stuck there, and killed for that, adds nothing and takes nothing away
-    let stuck = |trying: &InFlight| {
-        world.take(trying, Hand::Reader, "a");
-        trying.excuse(Excuse::Stuck);
+    let stuck = |in_flight: &InFlight| {
+        world.take(in_flight, Hand::Reader, "a");
+        in_flight.excuse(Excuse::Stuck);
     };
     assert_eq!(world.after(stuck), one("a", 3));
 }
@@ -120,7 +120,7 @@ fn deaths_at_other_places_of_a_large_file_do_not_add_up() {
 #[test]
 fn another_file_of_that_name_and_one_that_went_are_not_suspected() {
     let world = World::new();
-    let take = |trying: &InFlight| world.take(trying, Hand::Reader, "a");
+    let take = |in_flight: &InFlight| world.take(in_flight, Hand::Reader, "a");
     assert_eq!(world.after(take), one("a", 1));
     fs::write(world.spool.root().join("new"), "another").unwrap();
     fs::rename(world.spool.root().join("new"), world.spool.inbox().join("a")).unwrap();
@@ -133,7 +133,7 @@ fn another_file_of_that_name_and_one_that_went_are_not_suspected() {
 #[test]
 fn the_note_of_another_boot_a_damaged_one_and_one_of_the_future_say_nothing() {
     let world = World::new();
-    world.after(|trying| world.take(trying, Hand::Reader, "a"));
+    world.after(|in_flight| world.take(in_flight, Hand::Reader, "a"));
     let path = world.spool.root().join(TRYING_FILE);
     let note = fs::read(&path).unwrap();
     assert_eq!(suspects(&note, "another"), []);
@@ -170,7 +170,7 @@ fn any_name_that_a_file_can_have_comes_back() {
     fs::write(world.spool.inbox().join(&folder).join(&name), "x").unwrap();
     let entry = Entry::new(Some(&folder), &name);
     let opened = safe_open::open_entry(world.spool.inbox(), &entry).unwrap();
-    let found = world.after(|trying| trying.take(Hand::Writer, &entry, &opened));
+    let found = world.after(|in_flight| in_flight.take(Hand::Writer, &entry, &opened));
     assert_eq!(found, [(entry.shown(), 1)]);
     let (_, suspects) = InFlight::begin(&world.spool).unwrap();
     assert_eq!(suspects[0].entry(), Some(entry));

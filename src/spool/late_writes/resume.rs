@@ -78,7 +78,7 @@ fn pair(spool: &Spool, entry: &Entry, mut receipts: Vec<&Receipt>, found: &mut V
             batch: receipt.batch,
             stamp: facts.map(Stamp::of),
             moved: receipt.moved,
-            sight: None,
+            observation: None,
             copies: 0,
         });
     };

@@ -122,8 +122,8 @@ fn files_that_are_gone_or_replaced_by_the_next_of_their_name_are_forgotten() {
     for n in 0..MOST_FILES as u64 + 50 {
         let name = Entry::new(None, format!("n{n}"));
         let stamp = Some(Stamp { bytes: 0, mtime: (0, 0) });
-        let (moved, sight) = (world.start, None);
-        world.writes.watch(Watched { entry: name, batch: n, stamp, moved, sight, copies: 0 });
+        let (moved, observation) = (world.start, None);
+        world.writes.watch(Watched { entry: name, batch: n, stamp, moved, observation, copies: 0 });
     }
     assert_eq!((world.writes.files.len(), world.writes.keys.len()), (MOST_FILES, MOST_FILES));
     // many looks are spread out

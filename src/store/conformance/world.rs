@@ -135,8 +135,8 @@ fn looked_at<S: Store + ?Sized>(store: &S, chunks: &[&[Ev]]) -> Vec<Chunk> {
         chunk
     };
     let mut chunks: Vec<Chunk> = chunks.iter().map(one).collect();
-    if let Some(mut scout) = store.scout() {
-        scout.look(&mut chunks.iter_mut().collect::<Vec<_>>());
+    if let Some(mut prefetch) = store.prefetch() {
+        prefetch.look(&mut chunks.iter_mut().collect::<Vec<_>>());
     }
     chunks
 }

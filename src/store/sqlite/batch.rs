@@ -151,7 +151,7 @@ impl Batch for SqliteBatch<'_> {
         let now = (self.store.settings.window_ms(), &self.head);
         let begun = self.begun;
         self.store.attempt_in_memory("read what was kept", |connection, memory| {
-            memory.recent(connection, begun)?.work_in(connection)?;
+            memory.write_buffer(connection, begun)?.work_in(connection)?;
             settlement::next(connection, kind, after, now, chunk, refs)
         })
     }
@@ -161,7 +161,7 @@ impl Batch for SqliteBatch<'_> {
         let begun = self.begun;
         let absent =
             self.store.attempt_in_memory("settle what was kept", |connection, memory| {
-                memory.recent(connection, begun)?.work_in(connection)?;
+                memory.write_buffer(connection, begun)?.work_in(connection)?;
                 settlement::settle(connection, refs, settlement, batch, now_ms)
             })?;
         if let Some(event) = absent {
@@ -290,21 +290,21 @@ fn write_windows(
     changes: &Changes<'_>,
     batch: u64,
 ) -> rusqlite::Result<Result<Written, Vec<Overflowing>>> {
-    let recent = memory.recent(connection, begun)?;
+    let write_buffer = memory.write_buffer(connection, begun)?;
     if changes.corrections.is_empty() {
-        let new = match recent.add(connection, &changes.windows, changes)? {
+        let new = match write_buffer.add(connection, &changes.windows, changes)? {
             Ok(new) => new,
             Err(overflowing) => return Ok(Err(overflowing)),
         };
-        let elsewhere = |first_ms, after_ms| recent.new_windows(first_ms, after_ms);
+        let elsewhere = |first_ms, after_ms| write_buffer.new_windows(first_ms, after_ms);
         let closed = windows::close(connection, window_ms, &changes.moves, batch, &elsewhere)?;
         return Ok(Ok(Written { new, closed, corrected: 0 }));
     }
-    recent.work_in(connection)?;
+    write_buffer.work_in(connection)?;
     let written = windows::write(connection, window_ms, changes, batch)?;
     let both = [changes.windows.last(), changes.corrections.last()];
-    recent.table_grew(both.into_iter().flatten().map(|(id, _)| id.start_ms).max());
-    Ok(match recent.add(connection, &[], changes)? {
+    write_buffer.table_grew(both.into_iter().flatten().map(|(id, _)| id.start_ms).max());
+    Ok(match write_buffer.add(connection, &[], changes)? {
         Ok(_) => written,
         Err(overflowing) => Err(overflowing),
     })

@@ -45,7 +45,7 @@ impl Default for Sizes {
 pub(super) struct Cache {
     sizes: Sizes,
     ledger: Ledger,
-    recent: WriteBuffer,
+    write_buffer: WriteBuffer,
     /// The states of the store that these are of; none when they have to be read.
     ledger_at: Option<Stamp>,
     recent_at: Option<Stamp>,
@@ -85,17 +85,17 @@ impl Cache {
     }
 
     /// What is not in the tables yet, likewise.
-    pub(super) fn recent(
+    pub(super) fn write_buffer(
         &mut self,
         connection: &Connection,
         at: Stamp,
     ) -> rusqlite::Result<&mut WriteBuffer> {
         if self.recent_at != Some(at) {
             self.recent_at = None;
-            self.recent.load(connection)?;
+            self.write_buffer.load(connection)?;
             self.recent_at = Some(at);
         }
-        Ok(&mut self.recent)
+        Ok(&mut self.write_buffer)
     }
 
     /// Forgets some of what is older than that, in step with what the batch that ends has added.
@@ -124,11 +124,11 @@ impl Cache {
                 self.merged_until = next;
             }
         }
-        let recent = &mut self.recent;
-        let is_much = recent.size() >= factor as usize * sizes.recent_windows
-            || recent.rows() >= factor * sizes.recent_rows;
+        let write_buffer = &mut self.write_buffer;
+        let is_much = write_buffer.size() >= factor as usize * sizes.recent_windows
+            || write_buffer.rows() >= factor * sizes.recent_rows;
         if self.recent_at.is_some() && is_much {
-            recent.work_in(connection)?;
+            write_buffer.work_in(connection)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Cache {
             *at = at.map(|_| ended);
         }
         self.ledger.keep();
-        self.recent.keep();
+        self.write_buffer.keep();
         self.position = self.ledger.next_position();
     }
 
@@ -156,14 +156,14 @@ impl Cache {
         if self.ledger_at.is_some() && !self.ledger.undo(self.position) {
             self.ledger_at = None;
         }
-        if !self.recent.undo() {
+        if !self.write_buffer.undo() {
             self.recent_at = None;
         }
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey, open: ledger::Open) -> Box<dyn Prefetch> {
-        self.ledger.scout(key, open)
+    pub(super) fn prefetch(&self, key: HashKey, open: ledger::Open) -> Box<dyn Prefetch> {
+        self.ledger.prefetch(key, open)
     }
 
     /// Nothing of it can be relied on.

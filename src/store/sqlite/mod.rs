@@ -50,7 +50,7 @@ use tables::store_meta::StoreMeta;
 /// can write to it: such as `process 1234 (sqlite3)`. None when none is seen to.
 pub fn held_by(path: &Path) -> Option<String> {
     match LockOwner::of(path) {
-        holder @ LockOwner::Other(_) => Some(holder.to_string()),
+        lock_owner @ LockOwner::Other(_) => Some(lock_owner.to_string()),
         LockOwner::Ourselves | LockOwner::Nobody | LockOwner::Unseen => None,
     }
 }
@@ -77,7 +77,7 @@ pub fn pinned_log(path: &Path) -> Option<PinnedLog> {
         return None;
     }
     let reader = match LockOwner::reading(path) {
-        holder @ LockOwner::Other(_) => Some(holder.to_string()),
+        lock_owner @ LockOwner::Other(_) => Some(lock_owner.to_string()),
         LockOwner::Unseen => None,
         // it is only waiting for the next commit, or for a report
         LockOwner::Ourselves | LockOwner::Nobody => return None,
@@ -195,8 +195,8 @@ impl SqliteStore {
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore, Error> {
         let opened = connect::writer(path, &options, options.busy_timeout);
         let opened = opened.map_err(|error| match (error, LockOwner::of(path)) {
-            (Error::Busy(_), holder @ (LockOwner::Ourselves | LockOwner::Nobody)) => {
-                stuck(path, holder)
+            (Error::Busy(_), lock_owner @ (LockOwner::Ourselves | LockOwner::Nobody)) => {
+                stuck(path, lock_owner)
             }
             (error, _) => error,
         })?;
@@ -307,7 +307,7 @@ impl SqliteStore {
                     self.close();
                     is_new = true;
                 }
-                (holder, true) => return Err(stuck(&self.path, holder)),
+                (lock_owner, true) => return Err(stuck(&self.path, lock_owner)),
                 (_, false) => thread::sleep(LEAST_WAIT.saturating_sub(begun.elapsed())),
             }
         }
@@ -471,7 +471,7 @@ impl SqliteStore {
         self.start(true)?;
         let done = self.attempt_in_memory(doing, |connection, memory| {
             let mut head = store_meta::load(connection)?;
-            memory.recent(connection, head.stamp())?.work_in(connection)?;
+            memory.write_buffer(connection, head.stamp())?.work_in(connection)?;
             head.removals += 1;
             store_meta::save(connection, &head)?;
             work(connection)
@@ -547,10 +547,10 @@ impl Store for SqliteStore {
         self.set_time(|_| now_ms)
     }
 
-    fn scout(&self) -> Option<Box<dyn Prefetch>> {
+    fn prefetch(&self) -> Option<Box<dyn Prefetch>> {
         let (path, options) = (self.path.clone(), self.options.clone());
-        let open = move || connect::scout(&path, &options).ok();
-        Some(self.memory.scout(self.hash_key, Box::new(open)))
+        let open = move || connect::prefetch(&path, &options).ok();
+        Some(self.memory.prefetch(self.hash_key, Box::new(open)))
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

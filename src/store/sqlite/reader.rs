@@ -198,8 +198,8 @@ impl Snapshot for SqliteSnapshot {
                  WHERE start_ms >= ?1 AND start_ms < ?2 ORDER BY start_ms, key",
             )?;
             let mut rows = statement.query(params![from_ms, to_ms])?;
-            let recent = write_buffer::windows(connection, from_ms..to_ms)?;
-            let mut recent = recent
+            let write_buffer = write_buffer::windows(connection, from_ms..to_ms)?;
+            let mut write_buffer = write_buffer
                 .iter()
                 .map(|((start_ms, key), totals)| WindowRow {
                     key,
@@ -216,20 +216,23 @@ impl Snapshot for SqliteSnapshot {
                     revision: row.get(6)?,
                 };
                 let place = (window.start_ms, window.key);
-                while let Some(before) = recent.next_if(|other| (other.start_ms, other.key) < place)
+                while let Some(before) =
+                    write_buffer.next_if(|other| (other.start_ms, other.key) < place)
                 {
                     if each(&before).is_break() {
                         return Ok(());
                     }
                 }
-                if let Some(same) = recent.next_if(|other| (other.start_ms, other.key) == place) {
+                if let Some(same) =
+                    write_buffer.next_if(|other| (other.start_ms, other.key) == place)
+                {
                     window.totals = same.totals;
                 }
                 if each(&window).is_break() {
                     return Ok(());
                 }
             }
-            let _ = recent.try_for_each(|window| each(&window));
+            let _ = write_buffer.try_for_each(|window| each(&window));
             Ok(())
         })
     }

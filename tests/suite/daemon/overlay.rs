@@ -69,10 +69,10 @@ fn in_the_lower_layer() {
     // what a process died of is known to the next one, whatever happens to the file's birth
     let spool = Spool::at(&world.spool());
     let entry = Entry::new(None, ".poison");
-    let (trying, _) = InFlight::begin(&spool).unwrap();
+    let (in_flight, _) = InFlight::begin(&spool).unwrap();
     let opened = safe_open::open_entry(spool.inbox(), &entry).unwrap();
-    trying.take(Hand::Reader, &entry, &opened);
-    drop(trying);
+    in_flight.take(Hand::Reader, &entry, &opened);
+    drop(in_flight);
     let poison = world.inbox().join(".poison");
     let born = || fs::metadata(&poison).unwrap().created().unwrap();
     let before = born();

@@ -95,7 +95,7 @@ pub(crate) fn reader(path: &Path, options: &Options, wait: Duration) -> Result<C
 }
 
 /// A connection that looks up ids ahead of the writer. It waits for nobody.
-pub(crate) fn scout(path: &Path, options: &Options) -> Result<Connection, Error> {
+pub(crate) fn prefetch(path: &Path, options: &Options) -> Result<Connection, Error> {
     let connection = reader(path, options, Duration::ZERO)?;
     connection
         .pragma_update(None, "cache_size", -SCOUT_CACHE_KIB)

@@ -195,9 +195,9 @@ fn explain(path: &Path, doing: &str, error: &rusqlite::Error, room: impl Fn() ->
 }
 
 /// A store that is busy although nobody else holds it, and although it was opened again.
-pub(crate) fn stuck(path: &Path, holder: LockOwner) -> Error {
+pub(crate) fn stuck(path: &Path, lock_owner: LockOwner) -> Error {
     let shown = path.display();
-    let why = match holder {
+    let why = match lock_owner {
         LockOwner::Ourselves => "this process holds it itself, by a lock that did not come off",
         _ => "no process holds it, but the system does not give out its lock",
     };

@@ -47,7 +47,7 @@ impl LockOwner {
         // locks are on the file itself and, where there is a log, on its shared memory
         let places = Places { store: inode(path), memory: inode(&with_ending(path, "-shm")) };
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return LockOwner::Unseen };
-        holder(&locks, places, std::process::id(), sees_all())
+        lock_owner(&locks, places, std::process::id(), sees_all())
     }
 
     /// Who reads the store at `path` at this moment.
@@ -88,7 +88,7 @@ impl fmt::Display for LockOwner {
 
 /// The same from the text of `/proc/locks`. Devices are not compared: some file systems have
 /// another number there than `stat` says, and a lock too many only means to wait.
-fn holder(locks: &str, places: Places, ourselves: u32, sees_all: bool) -> LockOwner {
+fn lock_owner(locks: &str, places: Places, ourselves: u32, sees_all: bool) -> LockOwner {
     let is_meant = |lock: &Seen<'_>| match lock.mode {
         "WRITE" => [places.store, places.memory].contains(&Some(lock.inode)),
         // nobody who uses the store by SQLite has one there
@@ -171,13 +171,13 @@ mod tests {
 
     #[test]
     fn only_locks_to_write_on_that_very_file_count() {
-        let of = |inode: u64| holder(LOCKS, on(inode), 100, true);
+        let of = |inode: u64| lock_owner(LOCKS, on(inode), 100, true);
         assert_eq!(of(7), LockOwner::Nobody, "one that reads, one of another kind, one that waits");
         assert_eq!(of(8), LockOwner::Other(200));
         assert_eq!(of(9), LockOwner::Ourselves);
         assert_eq!(of(10), LockOwner::Unseen);
         let both = Places { store: Some(9), memory: Some(8) };
-        assert_eq!(holder(LOCKS, both, 100, true), LockOwner::Other(200), "others come first");
+        assert_eq!(lock_owner(LOCKS, both, 100, true), LockOwner::Other(200), "others come first");
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         let of = |lock: &str| {
             let locks = format!("1: POSIX  ADVISORY  READ 200 fe:00:7 {lock}\n");
             let places = Places { store: Some(6), memory: Some(7) };
-            (holder(&locks, places, 100, true), holder(&locks, on(7), 100, true))
+            (lock_owner(&locks, places, 100, true), lock_owner(&locks, on(7), 100, true))
         };
         for (lock, is_held) in [
             ("0 EOF", true),
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_not_called_nobody() {
-        assert_eq!(holder(LOCKS, on(7), 100, false), LockOwner::Unseen);
-        assert_eq!(holder("", on(7), 100, false), LockOwner::Unseen);
-        assert_eq!(holder(LOCKS, on(9), 100, false), LockOwner::Ourselves);
+        assert_eq!(lock_owner(LOCKS, on(7), 100, false), LockOwner::Unseen);
+        assert_eq!(lock_owner("", on(7), 100, false), LockOwner::Unseen);
+        assert_eq!(lock_owner(LOCKS, on(9), 100, false), LockOwner::Ourselves);
     }
 }

@@ -20,12 +20,12 @@ pub(in crate::store::sqlite) fn check_twice(
     // the others were told of
     runs.retain(run::Facts::are_sound);
     // those that are in no run yet are few
-    let mut tail = Vec::new();
+    let mut memtable = Vec::new();
     let mut reader = Reader::new(connection, runs.last().map_or(0, |run| run.new.to))?;
     while reader.advance()? {
-        tail.extend(reader.entry().map(|entry| (short_of(entry.hash), reader.position())));
+        memtable.extend(reader.entry().map(|entry| (short_of(entry.hash), reader.position())));
     }
-    let ids = tail.len() as u64 + runs.iter().map(|run| run.new.ids).sum::<u64>();
+    let ids = memtable.len() as u64 + runs.iter().map(|run| run.new.ids).sum::<u64>();
     let stretches = u128::from(ids / AT_ONCE + 1);
     let bound = |stretch: u128| ((stretch << SHORT_BITS) / stretches) as u64;
     let mut cursor = Cursor::new(connection)?;
@@ -33,7 +33,7 @@ pub(in crate::store::sqlite) fn check_twice(
     for stretch in 0..stretches {
         let range = bound(stretch)..bound(stretch + 1);
         all.clear();
-        all.extend(tail.iter().filter(|(short, _)| range.contains(short)));
+        all.extend(memtable.iter().filter(|(short, _)| range.contains(short)));
         for run in &runs {
             found.clear();
             run.ids_in(connection, range.clone(), run.new.from, &mut found)?;

@@ -151,7 +151,7 @@ impl Ledger {
         let mut left = owed.max(least_rows);
         let runs: Vec<run::Facts> = self.runs.iter().map(|run| run.facts).collect();
         // what came last is mostly young
-        let end = if self.tail.least_ms() < from_ms { END } else { self.tail.from() };
+        let end = if self.memtable.least_ms() < from_ms { END } else { self.memtable.from() };
         let mut gone = 0;
         while left > 0 {
             let within = self.walked.min(end)..end;

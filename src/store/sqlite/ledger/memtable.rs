@@ -171,33 +171,43 @@ mod tests {
 
     #[test]
     fn each_id_has_its_last_position() {
-        let mut tail = Memtable::behind(100);
-        assert_eq!([7, 8, 9].map(|hash| tail.push(hash, 5 - hash as i64)), [None; 3]);
-        assert_eq!(tail.push(8, 9), Some(101));
-        tail.skip_to(105).unwrap();
-        tail.skip_to(1 << 53).unwrap_err();
-        assert_eq!(tail.next(), 105);
-        assert_eq!((tail.find(8), tail.find(7), tail.find(5)), (Some(103), Some(100), None));
-        assert_eq!((tail.from(), tail.next(), tail.len(), tail.least_ms()), (100, 105, 3, -4));
-        assert_eq!(tail.ids().collect::<Vec<_>>(), [(7, 0), (9, 2), (8, 3)]);
-        tail.restart();
-        assert_eq!((tail.from(), tail.next(), tail.len(), tail.find(9)), (105, 105, 0, None));
+        let mut memtable = Memtable::behind(100);
+        assert_eq!([7, 8, 9].map(|hash| memtable.push(hash, 5 - hash as i64)), [None; 3]);
+        assert_eq!(memtable.push(8, 9), Some(101));
+        memtable.skip_to(105).unwrap();
+        memtable.skip_to(1 << 53).unwrap_err();
+        assert_eq!(memtable.next(), 105);
+        assert_eq!(
+            (memtable.find(8), memtable.find(7), memtable.find(5)),
+            (Some(103), Some(100), None)
+        );
+        assert_eq!(
+            (memtable.from(), memtable.next(), memtable.len(), memtable.least_ms()),
+            (100, 105, 3, -4)
+        );
+        assert_eq!(memtable.ids().collect::<Vec<_>>(), [(7, 0), (9, 2), (8, 3)]);
+        memtable.restart();
+        assert_eq!(
+            (memtable.from(), memtable.next(), memtable.len(), memtable.find(9)),
+            (105, 105, 0, None)
+        );
     }
 
     #[test]
     fn what_is_taken_away_leaves_the_rest() {
         // many that want the same slots, and growth in between
         let hash = |n: u64| u128::from(n % 7) << 64 | u128::from((n << 40) | (n % 13) | (1 << 30));
-        let mut tail = Memtable::behind(0);
+        let mut memtable = Memtable::behind(0);
         for count in [10, 400, 3000] {
-            (0..count).for_each(|n| assert_eq!(tail.push(hash(n), 0), None, "{n}"));
-            let found =
-                |tail: &Memtable| (0..count).filter_map(|n| tail.find(hash(n))).count() as u64;
-            assert_eq!(found(&tail), count);
+            (0..count).for_each(|n| assert_eq!(memtable.push(hash(n), 0), None, "{n}"));
+            let found = |memtable: &Memtable| {
+                (0..count).filter_map(|n| memtable.find(hash(n))).count() as u64
+            };
+            assert_eq!(found(&memtable), count);
             for left in [count / 2, count / 3, 0] {
-                tail.truncate(left);
-                assert_eq!((found(&tail), tail.len() as u64), (left, left));
-                assert!((0..left).all(|n| tail.find(hash(n)) == Some(n)));
+                memtable.truncate(left);
+                assert_eq!((found(&memtable), memtable.len() as u64), (left, left));
+                assert!((0..left).all(|n| memtable.find(hash(n)) == Some(n)));
             }
         }
     }

@@ -75,7 +75,7 @@ fn slot_of(short: u64, slots: usize) -> usize {
 /// What a writer has in memory of the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    tail: Memtable,
+    memtable: Memtable,
     /// The oldest first.
     runs: Vec<Arc<Run>>,
     /// The same, for who looks ahead of the writer.
@@ -158,30 +158,30 @@ impl Ledger {
     }
 
     fn load_tail(&mut self, connection: &Connection, next_position: u64) -> rusqlite::Result<()> {
-        self.tail = Memtable::behind(next_position);
+        self.memtable = Memtable::behind(next_position);
         let mut is_first = true;
-        let tail = &mut self.tail;
+        let memtable = &mut self.memtable;
         each_row(connection, self.runs.last().map_or(0, |run| run.facts.new.to), |first, row| {
             if std::mem::take(&mut is_first) {
-                *tail = Memtable::behind(first);
+                *memtable = Memtable::behind(first);
             }
-            tail.skip_to(first)?;
+            memtable.skip_to(first)?;
             let mut entries = Entries::of(row)?;
             for _ in 0..entries.count() {
                 match entries.read()? {
-                    Some(entry) => drop(tail.push(entry.hash, entry.timestamp_ms)),
-                    None => tail.skip_to(tail.next() + 1)?,
+                    Some(entry) => drop(memtable.push(entry.hash, entry.timestamp_ms)),
+                    None => memtable.skip_to(memtable.next() + 1)?,
                 }
             }
             Ok(())
         })?;
-        tail.skip_to(next_position)?;
+        memtable.skip_to(next_position)?;
         Ok(())
     }
 
     /// The position that the next entry gets; never given twice.
     pub(super) fn next_position(&self) -> u64 {
-        self.tail.next()
+        self.memtable.next()
     }
 
     fn publish(&self) {
@@ -190,7 +190,7 @@ impl Ledger {
     }
 
     /// What looks at chunks ahead of the writer.
-    pub(super) fn scout(&self, key: HashKey, open: Open) -> Box<dyn Prefetch> {
+    pub(super) fn prefetch(&self, key: HashKey, open: Open) -> Box<dyn Prefetch> {
         Box::new(Ahead::new(Arc::clone(&self.shared), key, open))
     }
 
@@ -208,9 +208,9 @@ impl Ledger {
         // what is made another time may look the same, and hold something else
         let made = std::mem::take(&mut self.made);
         self.runs.retain(|run| !made.contains(&run.facts.run));
-        let can = !self.must_load && position >= self.tail.from();
+        let can = !self.must_load && position >= self.memtable.from();
         if can {
-            self.tail.truncate(position);
+            self.memtable.truncate(position);
         }
         can
     }
@@ -270,9 +270,9 @@ impl Ledger {
         self.hashes.extend((0..chunk.len()).map(|row| kept(chunk.id_hash_under(row, key))));
         let mut rows = 0..;
         for hashes in self.hashes.chunks(AT_ONCE) {
-            self.tail.warm(hashes);
+            self.memtable.warm(hashes);
             for (hash, row) in hashes.iter().zip(&mut rows) {
-                match self.tail.find(*hash) {
+                match self.memtable.find(*hash) {
                     Some(position) => self.asked.push((row, LedgerPosition::Tail(position))),
                     None => self.new.push((short_of(*hash), row)),
                 }
@@ -334,14 +334,14 @@ impl Ledger {
     ) -> rusqlite::Result<()> {
         let mut again: Vec<(u64, u128)> = Vec::new();
         let mut writer = RowWriter::default();
-        let mut first = self.tail.next();
+        let mut first = self.memtable.next();
         let mut insert = connection
             .prepare_cached("INSERT INTO ledger_entries (first, entries) VALUES (?1, ?2)")?;
         let mut hits = self.hits.iter().peekable();
         for rows in rows.chunks(AT_ONCE) {
             self.hashes.clear();
             self.hashes.extend(rows.iter().map(|row| kept(chunk.id_hash_under(*row, key))));
-            self.tail.warm(&self.hashes);
+            self.memtable.warm(&self.hashes);
             for (row, hash) in rows.iter().zip(&self.hashes) {
                 let hash = *hash;
                 let entry = Entry {
@@ -355,12 +355,12 @@ impl Ledger {
                 if !writer.has_room_for(&entry) {
                     insert.execute(params![first, writer.take()])?;
                     self.rows_added += 1;
-                    first = self.tail.next();
+                    first = self.memtable.next();
                 }
                 writer.push(&entry);
                 while hits.next_if(|(hit, _)| hit < row).is_some() {}
                 again.extend(hits.next_if(|(hit, _)| hit == row).map(|(_, at)| (*at, hash)));
-                again.extend(self.tail.push(hash, entry.timestamp_ms).map(|at| (at, hash)));
+                again.extend(self.memtable.push(hash, entry.timestamp_ms).map(|at| (at, hash)));
             }
         }
         if writer.count() > 0 {
@@ -379,30 +379,30 @@ impl Ledger {
 
     /// How many entries are in no run yet.
     pub(super) fn tail_entries(&self) -> u64 {
-        self.tail.next() - self.tail.from()
+        self.memtable.next() - self.memtable.from()
     }
 
     /// Makes a run of what came last.
     pub(super) fn make_run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.must_load = true;
-        let tail = &self.tail;
+        let memtable = &self.memtable;
         let new = New {
             level: 1,
-            from: tail.from(),
-            to: tail.next(),
-            ids: tail.len() as u64,
-            least_ms: tail.least_ms(),
+            from: memtable.from(),
+            to: memtable.next(),
+            ids: memtable.len() as u64,
+            least_ms: memtable.least_ms(),
         };
         let mut build = RunBuilder::begin(connection, new)?;
         build.step(connection, u64::MAX, &mut |_, ids| {
-            ids.extend(tail.ids().map(|(hash, place)| (short_of(hash), place)));
+            ids.extend(memtable.ids().map(|(hash, place)| (short_of(hash), place)));
             Ok(())
         })?;
         let made = build.end(connection)?;
         self.made.push(made.facts.run);
         self.runs.push(Arc::new(made));
         self.publish();
-        self.tail.restart();
+        self.memtable.restart();
         Ok(())
     }
 
@@ -451,11 +451,11 @@ impl Ledger {
     ) -> rusqlite::Result<()> {
         let hash = kept(id_hash);
         let mut cursor = Cursor::new(connection)?;
-        let tail = self.tail.find(hash).map(LedgerPosition::Tail).into_iter();
+        let memtable = self.memtable.find(hash).map(LedgerPosition::Tail).into_iter();
         let runs = (0..self.runs.len())
             .rev()
             .filter(|place| self.runs[*place].filter.may_hold(short_of(hash)));
-        for place in tail.chain(runs.map(|place| LedgerPosition::Run(Reverse(place), None))) {
+        for place in memtable.chain(runs.map(|place| LedgerPosition::Run(Reverse(place), None))) {
             let found = self.find_at(&mut cursor, place, hash, |entry| {
                 ((entry.batch, entry.event_index), entry.key.to_owned(), entry.value)
             })?;

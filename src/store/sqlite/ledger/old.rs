@@ -41,7 +41,7 @@ pub(in crate::store::sqlite) fn take_over(
             }
         }
         writer.push(&entry);
-        ledger.tail.push(entry.hash, entry.timestamp_ms);
+        ledger.memtable.push(entry.hash, entry.timestamp_ms);
     }
     if writer.count() > 0 {
         insert.execute(params![first, writer.take()])?;

@@ -24,20 +24,20 @@ pub(in crate::store::sqlite) fn rebuild(connection: &Connection) -> rusqlite::Re
         let Some(row) = rows.next()? else { return Ok(()) };
         let first: u64 = row.get(0)?;
         // a run ends between two rows
-        let is_far = first >= ledger.tail.from() + MOST;
-        if ledger.tail.len() > 0 && (is_far || ledger.tail_entries() >= sizes.tail_entries) {
+        let is_far = first >= ledger.memtable.from() + MOST;
+        if ledger.memtable.len() > 0 && (is_far || ledger.tail_entries() >= sizes.tail_entries) {
             ledger.make_run(connection)?;
             ledger.merge_some(connection, &sizes, u64::MAX)?;
         }
-        if ledger.tail.len() == 0 {
-            ledger.tail = Memtable::behind(first);
+        if ledger.memtable.len() == 0 {
+            ledger.memtable = Memtable::behind(first);
         }
-        ledger.tail.skip_to(first)?;
+        ledger.memtable.skip_to(first)?;
         let mut entries = Entries::of(row.get_ref(1)?.as_blob()?)?;
         for _ in 0..entries.count() {
             match entries.read()? {
-                Some(entry) => drop(ledger.tail.push(entry.hash, entry.timestamp_ms)),
-                None => ledger.tail.skip_to(ledger.tail.next() + 1)?,
+                Some(entry) => drop(ledger.memtable.push(entry.hash, entry.timestamp_ms)),
+                None => ledger.memtable.skip_to(ledger.memtable.next() + 1)?,
             }
         }
         from = first + 1;

@@ -67,13 +67,13 @@ impl World {
         World { folder, connection, ledger, model, batch: 0, merged_until: 0 }
     }
 
-    fn scout(&self, scouted: Scouted) -> Box<dyn Prefetch> {
+    fn prefetch(&self, scouted: Scouted) -> Box<dyn Prefetch> {
         let path = self.folder.path().join("db");
         let open = move || match scouted {
             Scouted::Well => Some(Connection::open(&path).unwrap()),
             _ => None,
         };
-        self.ledger.scout(KEY, Box::new(open))
+        self.ledger.prefetch(KEY, Box::new(open))
     }
 
     fn chunk(&self, ids: &[u64]) -> Chunk {
@@ -103,7 +103,7 @@ impl World {
     fn take(&mut self, ids: &[u64], scouted: Scouted) {
         let mut chunk = self.chunk(ids);
         if scouted != Scouted::Not {
-            self.scout(scouted).look(&mut [&mut chunk]);
+            self.prefetch(scouted).look(&mut [&mut chunk]);
             assert_eq!(chunk.hint().is_some(), !self.ledger.runs.is_empty());
         }
         self.take_chunk(chunk, ids);
@@ -200,7 +200,7 @@ fn what_was_found_ahead_holds_whatever_happens_meanwhile() {
     let mut world = World::new();
     let batch = |number: u64| (number * 20..number * 20 + 20).collect::<Vec<_>>();
     (0..100).for_each(|number| world.take(&batch(number), Scouted::Not));
-    let mut scout = world.scout(Scouted::Well);
+    let mut prefetch = world.prefetch(Scouted::Well);
     for round in 0..20_u64 {
         // repeats of old ones among new ones, in many chunks at once
         let new = 2000 + round * 1000;
@@ -213,7 +213,7 @@ fn what_was_found_ahead_holds_whatever_happens_meanwhile() {
             })
             .collect();
         let mut chunks: Vec<Chunk> = wanted.iter().map(|ids| world.chunk(ids)).collect();
-        scout.look(&mut chunks.iter_mut().collect::<Vec<_>>());
+        prefetch.look(&mut chunks.iter_mut().collect::<Vec<_>>());
         let found = |chunk: &Chunk| {
             chunk.hint().unwrap().downcast_ref::<Hint>().map(|hint| hint.hits.len()).unwrap()
         };
@@ -243,7 +243,7 @@ fn a_run_that_is_not_committed_is_not_looked_into_ahead() {
     world.ledger.make_run(&world.connection).unwrap();
     // few enough that they would be looked up
     let mut again = world.chunk(&(5000..5400).chain(10_000..14_000).collect::<Vec<_>>());
-    world.scout(Scouted::Well).look(&mut [&mut again]);
+    world.prefetch(Scouted::Well).look(&mut [&mut again]);
     let hint = again.hint().unwrap().downcast_ref::<Hint>().unwrap();
     assert_eq!((hint.hits.len(), hint.maybe.len() >= 400), (0, true));
     let facts = world.facts(&again);
@@ -260,7 +260,7 @@ fn what_is_sent_again_as_a_whole_is_left_to_the_writer() {
     world.take(&ids, Scouted::Not);
     assert!(!world.ledger.runs.is_empty());
     let mut again = world.chunk(&ids);
-    world.scout(Scouted::Well).look(&mut [&mut again]);
+    world.prefetch(Scouted::Well).look(&mut [&mut again]);
     let hint = again.hint().unwrap().downcast_ref::<Hint>().unwrap();
     assert_eq!((hint.hits.len(), hint.maybe.len()), (0, 400));
     world.take_chunk(again, &ids);

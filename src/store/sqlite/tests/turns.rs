@@ -50,9 +50,9 @@ impl Store for Turns {
         self.stores[0].hash_key
     }
 
-    fn scout(&self) -> Option<Box<dyn Prefetch>> {
+    fn prefetch(&self) -> Option<Box<dyn Prefetch>> {
         // mostly that of another than the one that is asked next
-        self.stores[self.next()].scout()
+        self.stores[self.next()].prefetch()
     }
 
     fn begin<'s>(&'s mut self, delivery: &Delivery) -> Result<Begun<'s>, Error> {

@@ -357,9 +357,9 @@ pub(super) type Sums = Vec<(String, Vec<(String, Account)>)>;
 
 /// What is to be added to the accounts: for readers.
 pub(super) fn sums(connection: &Connection) -> rusqlite::Result<Sums> {
-    let mut recent = WriteBuffer::default();
-    row::each(connection, &mut recent)?;
-    Ok(recent.sums())
+    let mut write_buffer = WriteBuffer::default();
+    row::each(connection, &mut write_buffer)?;
+    Ok(write_buffer.sums())
 }
 
 /// What windows hold, by start and key.
