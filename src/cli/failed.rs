@@ -142,7 +142,10 @@ pub(super) fn retry(at: &Where, command: &Retry) -> Result<Exit, CommandError> {
                 Some(failed) => chosen.push(failed),
                 None => {
                     let given = shown(given.as_encoded_bytes());
-                    complain(&format!("{given} is not a failed file; see: windowflow failed"));
+                    let root = shown_path(spool.root());
+                    complain(&format!(
+                        "{given} is not a failed file; see: windowflow failed --spool {root}"
+                    ));
                     exit = Exit::Missing;
                 }
             }

@@ -46,7 +46,8 @@ pub(super) fn run(at: &Where) -> Result<Exit, CommandError> {
         is_mute: peek.is_mute,
         state,
         known,
-        failed_files: moves::count_failed(&Spool::at(&spool)).unwrap_or(0),
+        failed_files: moves::count_failed(&Spool::at(&spool)).map_err(|error| error.to_string()),
+        spool: shown_path(&spool),
         db: shown(db.as_os_str().as_encoded_bytes()),
         db_bytes: bytes(&db),
         wal_bytes: bytes(&with_suffix(&db, "-wal")),
@@ -78,8 +79,9 @@ struct Status {
     is_mute: bool,
     state: Option<DaemonState>,
     known: Option<Known>,
-    /// How many files lie in failed/ now.
-    failed_files: usize,
+    /// How many files lie in failed/ now, or why that cannot be told.
+    failed_files: Result<usize, String>,
+    spool: String,
     db: String,
     db_bytes: u64,
     wal_bytes: u64,
@@ -295,7 +297,7 @@ impl Status {
             "state_is_old": self.is_mute,
             "healthy": self.known.is_some() && self.exit() == Exit::Done,
             "daemon": self.state,
-            "failed_files": self.failed_files,
+            "failed_files": self.failed_files.as_ref().ok(),
             "db": self.db,
             "db_bytes": self.db_bytes,
             "wal_bytes": self.wal_bytes,
@@ -316,8 +318,16 @@ impl Status {
             )?;
         }
         self.daemon_text(out)?;
-        if self.failed_files > 0 {
-            writeln!(out, "failed/     files: {}; see: windowflow failed", self.failed_files)?;
+        let spool = &self.spool;
+        match &self.failed_files {
+            Ok(0) => {}
+            Ok(files) => {
+                writeln!(
+                    out,
+                    "failed/     files: {files}; see: windowflow failed --spool {spool}"
+                )?;
+            }
+            Err(error) => writeln!(out, "failed/     {spool}/failed cannot be listed: {error}")?,
         }
         if let Some(known) = &self.known {
             known.text(out)?;

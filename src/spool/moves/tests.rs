@@ -293,7 +293,7 @@ fn a_reason_whose_file_never_followed_is_written_over_but_no_file_is() {
 
 #[test]
 fn without_a_reason_nothing_is_moved() {
-    let name = "spool::shelve::tests::without_a_reason_nothing_is_moved";
+    let name = "spool::moves::tests::without_a_reason_nothing_is_moved";
     if !is_ordinary_user(name) {
         return;
     }

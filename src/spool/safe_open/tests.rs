@@ -66,7 +66,7 @@ fn a_link_in_place_of_a_source_folder_leads_nowhere() {
 
 #[test]
 fn a_file_that_we_may_not_read_is_denied_and_a_folder_is_not_its_fault() {
-    let name = "spool::ready::tests::\
+    let name = "spool::safe_open::tests::\
                 a_file_that_we_may_not_read_is_denied_and_a_folder_is_not_its_fault";
     if !is_ordinary_user(name) {
         return;

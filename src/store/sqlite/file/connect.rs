@@ -105,7 +105,9 @@ pub(crate) fn prefetch(path: &Path, options: &Options) -> Result<Connection, Err
 
 fn missing(path: &Path) -> Error {
     Error::Missing(format!(
-        "there is no store at {0}; run: windowflow --db {0} init --window-ms ... --lateness-ms ...",
+        "there is no store at {0}; if there was one, restore a backup, since a new store would count \
+         again what comes again; for a new one, run: windowflow --db {0} init --window-ms ... \
+         --lateness-ms ...",
         path.display()
     ))
 }
