@@ -377,7 +377,7 @@ fn each_code_has_been_found_here() {
         STATEMENTS.iter().chain(ALONE).map(|(code, _)| code.name()).collect();
     let text = include_str!("damage.rs");
     cases.extend(FindingCode::ALL.iter().filter_map(|code| {
-        let named = format!("(Code::{code:?}, ");
+        let named = format!("(FindingCode::{code:?}, ");
         let by_name = format!("contains(\"{}\")", code.name());
         (text.contains(&named) || text.contains(&by_name)).then_some(code.name())
     }));
