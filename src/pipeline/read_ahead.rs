@@ -42,6 +42,10 @@ const SPARE: usize = 40;
 const AHEAD_FILES: usize = 64;
 const AHEAD_BYTES: usize = 2 << 20;
 
+/// For how long a file that is read is kept for that: files that take long to unpack are told of one by
+/// one, so that the writer can look after others between them.
+const AHEAD_TIME: Duration = Duration::from_millis(100);
+
 /// For how long the thread is waited for before it is looked at whether it moves on.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -141,6 +145,7 @@ impl<'w> ReadAhead<'w> {
             wanted: Arc::clone(&wanted),
             untold: VecDeque::new(),
             untold_bytes: 0,
+            untold_since: Instant::now(),
             looked_at: 0,
             parts: Vec::new(),
             in_flight: Arc::clone(&in_flight),
@@ -340,6 +345,8 @@ struct FileReader {
     // files of one chunk that are read, not synced, and not told of
     untold: VecDeque<Whole>,
     untold_bytes: usize,
+    // when the first of them was read
+    untold_since: Instant,
     // how many of them, from the first on, the scout has looked at
     looked_at: usize,
     // parts of a file that the scout has not looked at
@@ -368,6 +375,9 @@ impl<T> From<SendError<T>> for Gone {
 impl FileReader {
     fn read(mut self, entries: &[Entry]) -> Result<(), Gone> {
         for (number, entry) in entries.iter().enumerate() {
+            if self.untold.is_empty() {
+                self.untold_since = Instant::now();
+            }
             if self.wanted.no_other.load(Ordering::Relaxed) {
                 break;
             }
@@ -378,6 +388,10 @@ impl FileReader {
                     self.file(number, Arc::new(opened), entries.len() > 1)?;
                 }
                 Err(error) => self.untold.push_back(Whole { opened: Err(error), read: None }),
+            }
+            if self.untold_since.elapsed() >= AHEAD_TIME {
+                self.in_flight.put_down(Hand::Reader);
+                self.tell_all()?;
             }
             while self.untold.len() >= AHEAD_FILES || self.untold_bytes >= AHEAD_BYTES {
                 // whoever listens may take long, which is not for a file to answer for

@@ -14,6 +14,7 @@ use notify::{RecursiveMode, Watcher};
 use super::{
     NEVER_RESCAN, accepted, fault, one, order_taken, quick, quick_with, skip, write_config,
 };
+use crate::hostile::table::gzip;
 use crate::world::{World, has_tool};
 
 /// Has failed for a daemon that listed every folder for each file.
@@ -116,6 +117,36 @@ fn case_152_what_sorts_first_does_not_wait_for_the_end_of_a_backlog() {
         assert!(at < files, "it was taken last of {files}, after {took:?}");
         let others: Vec<&String> = order.iter().filter(|name| *name != "a-first.json").collect();
         assert!(others.is_sorted(), "the others are taken in their order");
+        return;
+    }
+}
+
+/// Has failed for a reader that told of no file before it had unpacked all of them.
+#[test]
+fn case_152_files_that_take_long_to_unpack_are_looked_between() {
+    const FILES: usize = 12;
+    let mut spaces_bytes = 8 << 20;
+    loop {
+        let world = World::with_store(1000, 0);
+        for n in 0..FILES {
+            let slow = " ".repeat(spaces_bytes) + &one(&n.to_string());
+            world.drop_in(format!("m-{n:02}.json.gz"), gzip(slow.as_bytes()));
+        }
+        let begun = Instant::now();
+        let daemon = quick(&world);
+        world.eventually("it has begun", || !world.names("done").is_empty());
+        world.drop_in("a-first.json", one("first"));
+        world.until_drained();
+        let took = begun.elapsed();
+        let order = order_taken(&world);
+        daemon.stop();
+        // on a fast machine all is over before a fresh look is due
+        if took < Duration::from_secs(4) && spaces_bytes < 1 << 30 {
+            spaces_bytes *= 2;
+            continue;
+        }
+        let at = order.iter().position(|name| name == "a-first.json").unwrap();
+        assert!(at < FILES, "it was taken last, after {took:?}: {order:?}");
         return;
     }
 }

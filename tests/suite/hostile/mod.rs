@@ -12,4 +12,4 @@ mod links;
 mod memory;
 mod mutate;
 mod slow;
-mod table;
+pub mod table;
