@@ -61,13 +61,16 @@ pub struct DoneFiles {
     named: HashMap<Entry, u64>,
     /// Whether receipts before the first that is kept were removed.
     is_cut: bool,
+    /// What could not be read, and why.
+    unread: Vec<String>,
 }
 
 impl DoneFiles {
     /// Lists and hashes what lies in done/ and in its folders.
     ///
     /// # Errors
-    /// When a folder or a file in it cannot be read; one that goes meanwhile is passed over.
+    /// When a folder cannot be read. A file that cannot be read is named by [`Self::unread`], and one
+    /// that goes meanwhile is passed over.
     pub fn list(done: &Path) -> io::Result<DoneFiles> {
         let mut all = DoneFiles::default();
         let mut folders = vec![None];
@@ -92,7 +95,10 @@ impl DoneFiles {
                         folders.extend(name.into_string().ok().map(Some));
                     }
                     Ok(kind) if kind.is_file() => {
-                        all.add(done, Entry { folder: folder.clone(), name })?;
+                        let entry = Entry { folder: folder.clone(), name };
+                        if let Err(error) = all.add(done, entry) {
+                            all.unread.push(error.to_string());
+                        }
                     }
                     _ => {}
                 }
@@ -117,6 +123,11 @@ impl DoneFiles {
         self.has_receipt.push(false);
         self.files.push(DoneFile { entry, bytes, sha256, taken_bytes: None });
         Ok(())
+    }
+
+    /// The files that could not be read, each with the reason.
+    pub fn unread(&self) -> &[String] {
+        &self.unread
     }
 
     /// How many there are.

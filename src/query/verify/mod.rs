@@ -17,6 +17,9 @@ use crate::spool::Spool;
 use crate::store::audit::{Checkup, FindingCode};
 use crate::store::sqlite::{Options, Scratch, SqliteSnapshot, SqliteStore};
 use crate::store::{Error, Snapshot};
+
+/// How many files that cannot be read are named.
+const MOST_UNREAD: usize = 20;
 pub use files::{DoneFile, DoneFiles};
 
 /// What is to be looked through.
@@ -129,6 +132,14 @@ impl Verify<'_> {
             }
         };
         checkup.checked("done_files", files.len() as u64);
+        let unread = files.unread();
+        for file in unread.iter().take(MOST_UNREAD) {
+            checkup.not_checked(file.clone());
+        }
+        if unread.len() > MOST_UNREAD {
+            let more = unread.len() - MOST_UNREAD;
+            checkup.not_checked(format!("{more} more files in done/ that cannot be read"));
+        }
         let matched = files.match_receipts(snapshot, spool, archive(), checkup);
         let Some(gone) = readable(matched, "receipts", checkup)? else { return Ok(()) };
         let compared = batches::compare(snapshot, &files, spool.done(), &self.limits, checkup);
@@ -141,7 +152,7 @@ impl Verify<'_> {
         if gone > 0 {
             checkup.not_checked(format!(
                 "the files of {gone} batches: they are not in done/ (removed by retention or by \
-                 hand, or taken in by hand from elsewhere)"
+                 hand, or taken in by hand from elsewhere), or cannot be read"
             ));
         }
         if !all.all_against_files {

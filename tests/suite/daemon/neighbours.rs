@@ -176,6 +176,24 @@ fn lease(file: &File) {
     }
 }
 
+/// Has failed for a `verify` that looked at no file at all when one of them could not be read.
+#[test]
+fn case_117_a_file_in_done_that_cannot_be_read_blinds_verify_to_no_other() {
+    let world = World::with_store(1000, 0);
+    for name in ["a.json", "b.json", "c.json"] {
+        world.drop_in(name, one(name));
+    }
+    world.drain().ok();
+    let held = fs::File::options().write(true).open(world.spool().join("done/b.json")).unwrap();
+    lease(&held);
+    fs::write(world.spool().join("done/c.json"), "something else").unwrap();
+    let spool = world.spool();
+    let ran = world.run(&["verify", "--spool", spool.to_str().unwrap()]).exits(65);
+    assert!(ran.out.contains("file_changed") && ran.out.contains("done/c.json"), "{}", ran.out);
+    assert!(ran.out.contains("not checked: done/b.json: "), "{}", ran.out);
+    assert!(!ran.out.contains("done/a.json"), "{}", ran.out);
+}
+
 /// Has failed for `EAGAIN` taken for a want of threads, and for a fault of the spool: then nothing
 /// rests, and all wait.
 #[test]
