@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::Stamp;
+use crate::os::disk_space::free_bytes;
 use crate::spool::moves::{self, MoveError};
 use crate::spool::safe_open::{self, OpenError};
 use crate::spool::{Entry, Spool, folder, reason_file, remove};
@@ -140,6 +141,15 @@ fn make(
         other => NotCopied::Io(format!("done/{entry}: {other}")),
     })?;
     let io = |error: io::Error| NotCopied::Io(format!("cannot copy done/{entry}: {error}"));
+    let size_bytes = opened.bytes();
+    if let Some(free_bytes) = free_bytes(spool.failed()).filter(|free| size_bytes > free / 2) {
+        // a producer may make its own file as large as it likes, at no cost
+        return Err(NotCopied::Io(format!(
+            "done/{entry} has {size_bytes} bytes by now and is not copied: that would take more than \
+             half of the {free_bytes} bytes of disk space that are free; make room, or put the file \
+             back to its size"
+        )));
+    }
     let mut draft = create(spool).map_err(io)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0);
     let mut block = vec![0; BLOCK_BYTES];
@@ -153,7 +163,7 @@ fn make(
         hasher.update(&block[..read]);
         draft.write_all(&block[..read]).map_err(io)?;
         bytes += read as u64;
-        if !goes_on() {
+        if bytes > size_bytes || !goes_on() {
             return Err(NotCopied::Changing);
         }
     }

@@ -108,6 +108,21 @@ fn case_109_a_changed_file_that_is_open_for_writing_is_left_until_it_is_closed()
     assert_eq!(world.turn(900_000).len(), 1);
 }
 
+/// Has failed for a copy of a file with a hole as large as the disk.
+#[test]
+fn case_109_a_file_that_was_made_larger_than_the_disk_is_not_copied() {
+    let mut world = World::new();
+    let moved = world.take_in(&Entry::new(None, "a.json"), "one\n", 1);
+    let free_bytes = crate::os::disk_space::free_bytes(world.spool.root()).unwrap();
+    let file = File::options().write(true).open(&moved.path).unwrap();
+    file.set_len(free_bytes).unwrap();
+    drop(file);
+    let made = Copy::make(&world.spool, &moved.entry, &mut || true);
+    let Err(NotCopied::Io(text)) = made else { panic!("{made:?}") };
+    assert!(text.contains("more than half"), "{text}");
+    assert_eq!(fs::read_dir(world.spool.failed()).unwrap().count(), 0);
+}
+
 #[test]
 fn files_that_are_gone_or_replaced_by_the_next_of_their_name_are_forgotten() {
     let mut world = World::new();
