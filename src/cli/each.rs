@@ -97,7 +97,8 @@ impl Each {
         }
         let why = match (outcome, passed_by) {
             (Outcome::Late, Some(by)) => format!(", passed by event {by} of this file"),
-            // W can pass an event without passing the end of a window: by whom is not kept
+            // the watermark can pass an event without passing the end of a window: by whom is not
+            // kept
             (Outcome::Late, None) if settings.late_rule() == LateRule::Event => {
                 ", older than the watermark".to_owned()
             }
@@ -114,10 +115,10 @@ impl Each {
         )
     }
 
-    /// The event of this batch that moved W past the window, or by the stricter rule past the
-    /// event.
+    /// The event of this batch that moved the watermark past the window, or by the stricter rule
+    /// past the event.
     fn passed_by(&self, timestamp_ms: i64, end_ms: i64, rule: LateRule) -> Option<u64> {
-        // the first W under which it is late
+        // the first watermark under which it is late
         let late_from_ms = match rule {
             LateRule::Window => end_ms,
             LateRule::Event => timestamp_ms.saturating_add(1),

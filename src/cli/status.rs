@@ -1,4 +1,5 @@
-//! `status`: whether the daemon runs and is well, how far behind it is, and what holds W back.
+//! `status`: whether the daemon runs and is well, how far behind it is, and what holds the
+//! watermark back.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -102,7 +103,8 @@ impl Known {
         Ok(Known { summary: snapshot.summary()?, sources: snapshot.sources()?, versions })
     }
 
-    /// The sources that hold W back: as long as they stand still, so does W.
+    /// The sources that hold the watermark back: as long as they stand still, so does the
+    /// watermark.
     fn held_back_by(&self) -> Vec<&SourceRow> {
         let holding = Holding::of(&self.sources, &self.summary);
         self.sources.iter().filter(|source| holding.holds(source)).collect()

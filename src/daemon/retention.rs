@@ -26,7 +26,8 @@ const AFTER_MUCH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct RetentionTask {
     due: Instant,
-    // W when the ids were last walked through: until it moves, no other is behind the horizon
+    // the watermark when the ids were last walked through: until it moves, no other is behind the
+    // horizon
     walked_at_ms: Option<i64>,
     // what cannot act was named
     told: bool,
@@ -106,7 +107,8 @@ impl RetentionTask {
     }
 }
 
-/// Removes old files; W, for what follows. A fault with files keeps nothing of the store.
+/// Removes old files; the watermark, for what follows. A fault with files keeps nothing of the
+/// store.
 fn files(
     context: &WorkerContext,
     now_ms: i64,

@@ -15,8 +15,8 @@ pub struct AccountChange<'c> {
     pub key: &'c str,
     /// The outcomes of their events in this chunk.
     pub counts: Counts,
-    /// How far event time had come with the last of them: W when it was judged, or the greatest
-    /// timestamp that was accepted, if that is more.
+    /// How far event time had come with the last of them: the watermark when it was judged, or the
+    /// greatest timestamp that was accepted, if that is more.
     pub last_seen_ms: i64,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn add_up<'c>(
         sources[place].count(outcome);
         if let Some(account) = accounts.last_mut() {
             account.counts.count(outcome);
-            // only what is accepted has a window that outlives W
+            // only what is accepted has a window that outlives the watermark
             let seen_ms = match outcome {
                 Outcome::Accepted => watermark_ms.max(chunk.timestamp_ms(row)),
                 _ => watermark_ms,

@@ -147,9 +147,9 @@ pub struct Changes<'c> {
     pub is_delivery: bool,
     /// What each producer version sent.
     pub versions: Vec<(&'c str, Counts)>,
-    /// The moves of W that crossed the end of a window, in order.
+    /// The moves of the watermark that crossed the end of a window, in order.
     pub moves: Vec<Move>,
-    /// W after the chunk.
+    /// The watermark after the chunk.
     pub watermark_ms: i64,
     /// All outcomes of the chunk.
     pub counts: Counts,
@@ -160,7 +160,7 @@ pub struct Changes<'c> {
 pub struct SetAside {
     /// Its row in the chunk.
     pub row: usize,
-    /// W when it was judged.
+    /// The watermark when it was judged.
     pub watermark_ms: i64,
 }
 
@@ -180,7 +180,7 @@ pub struct SourceChange {
 pub struct PresenceChange {
     /// Its name.
     pub source: String,
-    /// How it stands to W from now on.
+    /// How it stands to the watermark from now on.
     pub presence: Presence,
     /// The index in its batch of the event that brought it back, from 0; none without an event.
     pub event_index: Option<u64>,
@@ -281,8 +281,9 @@ impl Judge {
         self.seconds_rule == SecondsRule::Stop
     }
 
-    /// Lets sources come and go, without an event; W moves to where that lets it be. To be told
-    /// what is known of these sources first: [`named`](Self::named), [`learn`](Self::learn).
+    /// Lets sources come and go, without an event; the watermark moves to where that lets it be. To
+    /// be told what is known of these sources first: [`named`](Self::named),
+    /// [`learn`](Self::learn).
     pub fn change_presence(&mut self, sources: &[&str], presence: Presence) -> Changes<'static> {
         let mut changes = Changes::default();
         for source in sources {
@@ -339,7 +340,7 @@ impl Judge {
         &self.settings
     }
 
-    /// W as it stands.
+    /// The watermark as it stands.
     pub fn watermark_ms(&self) -> i64 {
         self.watermark.now_ms()
     }

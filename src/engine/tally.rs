@@ -30,7 +30,7 @@ pub(super) enum TallyPart {
 pub(super) struct Judgement {
     pub(super) outcome: Outcome,
     pub(super) part: TallyPart,
-    /// W when it was judged.
+    /// The watermark when it was judged.
     pub(super) watermark_ms: i64,
 }
 

@@ -7,7 +7,7 @@ use super::window;
 /// What the store says of event time before a batch is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The store's watermark W.
+    /// The watermark of the store.
     pub watermark_ms: i64,
     /// Each source that was asked for, in that order.
     pub sources: Vec<Known>,
@@ -26,18 +26,18 @@ pub struct Known {
     pub max_timestamp_ms: Option<i64>,
     /// Events of it came, or it was declared: it counts among the sources.
     pub is_known: bool,
-    /// It was declared: it holds W back even before its first event.
+    /// It was declared: it holds the watermark back even before its first event.
     pub declared: bool,
-    /// Nothing came from it for too long, or it was retired: it does not hold W back.
+    /// Nothing came from it for too long, or it was retired: it does not hold the watermark back.
     pub idle: bool,
     /// It is idle because an operator retired it.
     pub retired: bool,
-    /// Whether it holds W back because files of it wait in the inbox.
+    /// Whether it holds the watermark back because files of it wait in the inbox.
     pub expected: Expected,
 }
 
 impl Known {
-    /// W stays where it is until the first accepted or late event of this source.
+    /// The watermark stays where it is until the first accepted or late event of this source.
     pub fn is_awaited(&self) -> bool {
         let is_named = self.declared || self.expected == Expected::Now;
         is_named && !self.idle && self.max_timestamp_ms.is_none()
@@ -50,7 +50,7 @@ pub enum Expected {
     /// It never was.
     #[default]
     Never,
-    /// It is: W waits for its first accepted or late event.
+    /// It is: the watermark waits for its first accepted or late event.
     Now,
     /// It was. It sent something, or its files brought nothing.
     Over,
@@ -63,25 +63,26 @@ pub struct Others {
     pub least_active_ms: Option<i64>,
     /// The greatest of the greatest timestamps of all, idle or not.
     pub greatest_ms: Option<i64>,
-    /// One of them is declared or expected, has sent nothing, and is not idle: W stays where it is.
+    /// One of them is declared or expected, has sent nothing, and is not idle: the watermark stays
+    /// where it is.
     pub any_awaited: bool,
 }
 
 /// How a source comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is expected: W waits for its first event.
+    /// It is expected: the watermark waits for its first event.
     Declared,
-    /// Nothing came from it for too long: W no longer waits for it.
+    /// Nothing came from it for too long: the watermark no longer waits for it.
     Idle,
-    /// It is back: W waits for it again.
+    /// It is back: the watermark waits for it again.
     Active,
-    /// An operator retired it: W does not wait for it until its next event.
+    /// An operator retired it: the watermark does not wait for it until its next event.
     Retired,
-    /// Files of it wait in the inbox: W waits for its first event. Only a source that is not known
-    /// and was never expected becomes so.
+    /// Files of it wait in the inbox: the watermark waits for its first event. Only a source that
+    /// is not known and was never expected becomes so.
     Expected,
-    /// The files for which it was expected brought nothing: W no longer waits for it.
+    /// The files for which it was expected brought nothing: the watermark no longer waits for it.
     NotExpected,
 }
 
@@ -99,12 +100,12 @@ impl Presence {
     }
 }
 
-/// A move of W that crosses the end of a window, with the event that caused it.
+/// A move of the watermark that crosses the end of a window, with the event that caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// W before.
+    /// The watermark before.
     pub from_ms: i64,
-    /// W after.
+    /// The watermark after.
     pub to_ms: i64,
     /// The index in its batch of the event that moved it, from 0; none when no event did.
     pub event_index: Option<u64>,
@@ -129,7 +130,7 @@ struct Source {
     known: Known,
 }
 
-/// What those sources have come to that W waits for.
+/// What those sources have come to that the watermark waits for.
 #[derive(Clone, Copy, Debug)]
 struct WaitedFor {
     least_ms: Option<i64>,
@@ -205,7 +206,7 @@ impl Watermark {
         self.sources[place].known
     }
 
-    /// Changes how a source stands to W; says whether that was a change.
+    /// Changes how a source stands to the watermark; says whether that was a change.
     pub(super) fn set_presence(&mut self, place: usize, presence: Presence) -> bool {
         let known = &mut self.sources[place].known;
         let before = *known;
@@ -256,7 +257,7 @@ impl Watermark {
         self.catch_up(Some(index))
     }
 
-    /// Moves W to where the sources let it be; the move, if it crosses a window's end.
+    /// Moves the watermark to where the sources let it be; the move, if it crosses a window's end.
     pub(super) fn catch_up(&mut self, event_index: Option<u64>) -> Option<Move> {
         let from_ms = self.watermark_ms;
         let to_ms = from_ms.max(self.reached_ms()? - self.lateness_ms);

@@ -201,7 +201,7 @@ struct Look {
 /// The lost files together.
 struct Plan {
     looks: Vec<Look>,
-    /// W once all of them are in, in whatever order.
+    /// The watermark once all of them are in, in whatever order.
     watermark_ms: i64,
     summary: Summary,
     /// When the last batch that is not lost was committed, and now: the moment at which a lost file
@@ -321,8 +321,8 @@ fn is_active(sources: &[SourceRow], name: &str) -> bool {
     sources.iter().find(is_it).is_some_and(|row| row.max_timestamp_ms.is_some())
 }
 
-/// Where W is when all is in. All of these sources hold it back already, so the order in which
-/// their files come is no matter of it.
+/// Where the watermark is when all is in. All of these sources hold it back already, so the order
+/// in which their files come is no matter of it.
 fn reached(summary: &Summary, sources: &[SourceRow], more: &BTreeMap<String, i64>) -> i64 {
     let active = || sources.iter().filter(|row| !row.idle);
     if active().any(|row| row.declared && row.max_timestamp_ms.is_none()) {

@@ -56,8 +56,9 @@ pub fn cannot_act(
 }
 
 /// Removes from the store what is older than asked: windows and late events by how far they lie
-/// behind W, receipts by the clock, ids by the horizon of the store. For the ids the whole ledger
-/// is walked: without `ids` they are left, for when W has not moved since the last walk.
+/// behind the watermark, receipts by the clock, ids by the horizon of the store. For the ids the
+/// whole ledger is walked: without `ids` they are left, for when the watermark has not moved since
+/// the last walk.
 ///
 /// # Errors
 /// When the store cannot do its part; what was removed before stays so.

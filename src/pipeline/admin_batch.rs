@@ -36,7 +36,7 @@ pub struct Asked<'a> {
 pub enum AdminBatchError {
     /// The watermark is further already: it never moves back.
     Behind {
-        /// W as it is.
+        /// The watermark as it is.
         watermark_ms: i64,
         /// What was asked for.
         asked_ms: i64,
@@ -64,7 +64,7 @@ pub struct Done {
     pub sources: Vec<String>,
     /// What became of events that were judged again.
     pub counts: Counts,
-    /// W afterwards.
+    /// The watermark afterwards.
     pub watermark_ms: i64,
     /// How many windows that hold something became final in it.
     pub windows_closed: u64,
@@ -119,7 +119,7 @@ pub fn refuse_implausible(
 /// Sets the watermark by hand. Nothing is done when it stands there already.
 ///
 /// # Errors
-/// [`AdminBatchError::Behind`] when W is further already.
+/// [`AdminBatchError::Behind`] when the watermark is further already.
 pub fn advance(
     store: &mut dyn Store,
     to_ms: i64,

@@ -39,7 +39,7 @@ pub trait Watcher {
 
     /// Shown each chunk once it is judged and applied; of one that ends in a contradiction, what
     /// came before that. `closings` says how many windows that hold something each of its moves of
-    /// W closed.
+    /// the watermark closed.
     fn judged(
         &mut self,
         _chunk: &Chunk,
@@ -372,7 +372,7 @@ impl Open<'_, '_> {
         if chunk.is_empty() {
             return Ok(None);
         }
-        // ids are claimed before W is read: from then on both stand still
+        // ids are claimed before the watermark is read: from then on both stand still
         self.batch.facts(chunk, &mut self.facts)?;
         let progress = self.batch.progress(&self.judge.sources(chunk))?;
         self.judge.learn(&progress);

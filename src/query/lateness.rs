@@ -97,7 +97,7 @@ impl Lateness {
         let before_ms = tally.max_ms.replace(tally.max_ms.unwrap_or(0).max(timestamp_ms));
         let Some(before_ms) = before_ms else { return };
         tally.out_of_order += u64::from(timestamp_ms < before_ms);
-        // the greatest setting under which it is late; W would be `before_ms` less that
+        // the greatest setting under which it is late; the watermark would be `before_ms` less that
         let late_up_to_ms = match self.rule {
             LateRule::Window => {
                 let start_ms = window::start_ms(timestamp_ms, self.window_ms);

@@ -106,16 +106,16 @@ pub trait Store {
     /// By kind.
     fn known(&mut self, sources: &[&str]) -> Result<Vec<Known>, Error>;
 
-    /// At most so many of the sources for which W waits (without those that are only
-    /// [expected](Self::expected)), the one that was heard of the longest ago first, behind `after`;
-    /// with the number of the last batch of all. It waits for nobody who writes.
+    /// At most so many of the sources for which the watermark waits (without those that are only
+    /// [expected](Self::expected)), the one that was heard of the longest ago first, behind
+    /// `after`; with the number of the last batch of all. It waits for nobody who writes.
     ///
     /// # Errors
     /// By kind.
     fn silent(&mut self, after: Option<&Silent>, most: usize) -> Result<Vec<(u64, Silent)>, Error>;
 
-    /// The sources that are expected: W waits for their first event since files of them wait. It
-    /// waits for nobody who writes.
+    /// The sources that are expected: the watermark waits for their first event since files of them
+    /// wait. It waits for nobody who writes.
     ///
     /// # Errors
     /// By kind.
@@ -138,7 +138,7 @@ pub trait Store {
     fn prune_paced(&mut self, what: &Retention, pace: &mut Pace<'_>) -> Result<Pruned, Error>;
 }
 
-/// A source for which W waits, and when it was heard of.
+/// A source for which the watermark waits, and when it was heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silent {
     /// Its name.
@@ -165,7 +165,7 @@ pub const KEPT_AT_ONCE: usize = 1000;
 
 /// One unit of commit that is open. It is used in this order: for each chunk `facts`, `progress`,
 /// `apply`; then `commit`. Asking `facts` claims the ids: until the batch ends nobody else can take
-/// one of them in, and from `progress` on W stands still.
+/// one of them in, and from `progress` on the watermark stands still.
 pub trait Batch {
     /// Its number. Numbers rise in the order in which batches take effect; some may be missing.
     fn number(&self) -> u64;
@@ -177,8 +177,8 @@ pub trait Batch {
     /// By kind, as for all that follow.
     fn facts(&mut self, chunk: &Chunk, facts: &mut Vec<Fact>) -> Result<(), Error>;
 
-    /// W, the sources asked for, the least of all others, and the store's clock: as the chunks that
-    /// this batch has applied left them.
+    /// The watermark, the sources asked for, the least of all others, and the store's clock: as the
+    /// chunks that this batch has applied left them.
     ///
     /// # Errors
     /// By kind.
@@ -350,7 +350,7 @@ pub struct Committed {
     pub batch: u64,
     /// The outcomes of its events.
     pub counts: Counts,
-    /// W afterwards.
+    /// The watermark afterwards.
     pub watermark_ms: i64,
     /// How many windows that hold something became final in it.
     pub windows_closed: u64,

@@ -15,7 +15,7 @@ pub const KEPT_RECEIPTS_MS: i64 = 86_400_000;
 /// What is asked to be removed. Nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Ids that are older than the horizon behind W. Without a horizon all are kept.
+    /// Ids that are older than the horizon behind the watermark. Without a horizon all are kept.
     pub ledger: bool,
     /// Final windows that end at or before this, with their revisions. A window for which late
     /// events wait is kept until these are removed or applied. Where late events make corrections,
@@ -32,7 +32,8 @@ pub struct Retention {
     /// held events were settled and how sources came and went. The last [`KEPT_RECEIPTS`] batches
     /// and those younger than [`KEPT_RECEIPTS_MS`] are kept, and so is the last refusal.
     pub receipts_before_ms: Option<i64>,
-    /// Moves of W to before this; those that closed a window which is still there are kept.
+    /// Moves of the watermark to before this; those that closed a window which is still there are
+    /// kept.
     pub moves_before_ms: Option<i64>,
 }
 
@@ -94,7 +95,8 @@ pub(super) struct Bounds {
     /// The least start of a window whose late events are kept.
     pub(super) late_from_ms: Option<i64>,
     pub(super) receipts: Option<ReceiptBound>,
-    /// The least W, as it was reached, that is kept; what closed a kept window is kept as well.
+    /// The least watermark, as it was reached, that is kept; what closed a kept window is kept
+    /// as well.
     pub(super) moves_from_ms: Option<i64>,
 }
 
@@ -109,8 +111,8 @@ pub(super) struct ReceiptBound {
 }
 
 impl Retention {
-    /// What of this may be done at that moment. It stays right later on: W and the numbers only
-    /// rise.
+    /// What of this may be done at that moment. It stays right later on: the watermark and the
+    /// numbers only rise.
     pub(super) fn bounds(&self, settings: &Settings, moment: Moment) -> Bounds {
         let Moment { watermark_ms, last_number, now_ms } = moment;
         let horizon_ms =

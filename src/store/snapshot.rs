@@ -111,8 +111,8 @@ pub trait Snapshot {
     /// By kind.
     fn revisions(&self, window: WindowId<'_>) -> Result<Vec<RevisionRow>, Error>;
 
-    /// Each move of W that closed windows, in order, from the first that reached `from_ms`, until
-    /// told to stop.
+    /// Each move of the watermark that closed windows, in order, from the first that reached
+    /// `from_ms`, until told to stop.
     ///
     /// # Errors
     /// By kind.
@@ -193,7 +193,7 @@ pub struct Span {
 pub struct Summary {
     /// What was fixed when it was made.
     pub settings: Settings,
-    /// W.
+    /// The watermark.
     pub watermark_ms: i64,
     /// The greatest timestamp of any accepted or late event.
     pub max_timestamp_ms: Option<i64>,
@@ -235,13 +235,13 @@ pub struct SourceRow {
     pub max_timestamp_ms: Option<i64>,
     /// It was declared.
     pub declared: bool,
-    /// It is idle: it does not hold W back.
+    /// It is idle: it does not hold the watermark back.
     pub idle: bool,
     /// It is idle because an operator retired it.
     pub retired: bool,
-    /// Whether it holds W back because files of it wait.
+    /// Whether it holds the watermark back because files of it wait.
     pub expected: Expected,
-    /// Since when it has stood to W as it does: declared, expected, idle or back.
+    /// Since when it has stood to the watermark as it does: declared, expected, idle or back.
     pub presence_since_ms: Option<i64>,
     /// When its last batch was committed; none while it is only declared.
     pub last_batch_at_ms: Option<i64>,
@@ -263,8 +263,8 @@ pub struct AccountRow<'a> {
     pub key: Option<&'a str>,
     /// The outcomes of its events.
     pub counts: Counts,
-    /// How far event time had come with the last of them: W when it was judged, or the greatest
-    /// timestamp that was accepted, if that is more. None without a key.
+    /// How far event time had come with the last of them: the watermark when it was judged, or the
+    /// greatest timestamp that was accepted, if that is more. None without a key.
     pub last_seen_ms: Option<i64>,
 }
 
@@ -292,12 +292,12 @@ pub struct RevisionRow {
     pub corrected_in: u64,
 }
 
-/// A move of W that closed windows.
+/// A move of the watermark that closed windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveRow {
-    /// W before.
+    /// The watermark before.
     pub from_ms: i64,
-    /// W after.
+    /// The watermark after.
     pub to_ms: i64,
     /// The batch in which it moved.
     pub batch: u64,
@@ -338,7 +338,7 @@ pub struct ReceiptRow {
     pub bytes: Option<u64>,
     /// The outcomes of its events.
     pub counts: Counts,
-    /// W afterwards.
+    /// The watermark afterwards.
     pub watermark_ms: i64,
     /// How many windows it closed.
     pub windows_closed: u64,
@@ -363,7 +363,7 @@ pub struct LateRow<'a> {
     pub value: i64,
     /// The window that was final.
     pub window_start_ms: i64,
-    /// W when it was judged.
+    /// The watermark when it was judged.
     pub watermark_ms: i64,
     /// Whose it is.
     pub source: &'a str,
@@ -426,7 +426,7 @@ pub struct SettledRow {
     pub source: String,
 }
 
-/// One change of how a source stands to W.
+/// One change of how a source stands to the watermark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceRow {
     /// The name of its [`Presence`](crate::engine::Presence).

@@ -54,7 +54,7 @@ pub struct EventFate {
     pub window_revision: u64,
     /// It has no totals any more: retention removed it, if it ever had any.
     pub window_removed: bool,
-    /// W when it was judged late, while it is kept.
+    /// The watermark when it was judged late, while it is kept.
     pub watermark_ms: Option<i64>,
     /// What had closed its window before it came.
     pub closed_by: Option<Cause>,

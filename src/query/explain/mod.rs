@@ -27,9 +27,9 @@ pub struct Explainer<'s> {
 /// Why the watermark moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
-    /// W before, in milliseconds since the epoch.
+    /// The watermark before, in milliseconds since the epoch.
     pub from_ms: i64,
-    /// W after.
+    /// The watermark after.
     pub to_ms: i64,
     /// How many windows that hold something became final.
     pub windows_closed: u64,
@@ -115,8 +115,8 @@ impl<'s> Explainer<'s> {
         &self.summary
     }
 
-    /// Calls `each` with every move of W that is kept (those that closed windows), the newest last,
-    /// until told to stop. The ids of the events that moved it are not looked up.
+    /// Calls `each` with every move of the watermark that is kept (those that closed windows), the
+    /// newest last, until told to stop. The ids of the events that moved it are not looked up.
     ///
     /// # Errors
     /// When the store cannot answer.
@@ -260,8 +260,8 @@ impl<'s> Explainer<'s> {
         Ok(before_ms.filter(|before_ms| *before_ms >= end_ms).map(|_| true))
     }
 
-    /// W as the last batch before that one left it, while its receipt is kept. Numbers may be
-    /// missing, but hardly many in a row.
+    /// The watermark as the last batch before that one left it, while its receipt is kept. Numbers
+    /// may be missing, but hardly many in a row.
     fn watermark_before(&self, batch: u64) -> Result<Option<i64>, Error> {
         for number in (batch.saturating_sub(100)..batch).rev() {
             if let Some(receipt) = self.snapshot.receipt(number)? {

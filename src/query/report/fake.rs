@@ -123,7 +123,7 @@ impl Fake {
         self
     }
 
-    /// How that source stands to W, since a second of 1970.
+    /// How that source stands to the watermark, since a second of 1970.
     pub(super) fn standing(mut self, name: &str, declared: bool, idle: bool) -> Fake {
         let row = self.sources.iter_mut().find(|row| row.source == name).unwrap();
         (row.declared, row.idle, row.presence_since_ms) = (declared, idle, Some(1000));

@@ -239,7 +239,7 @@ struct Standing {
     row: SourceRow,
     /// None while it has sent nothing that counts.
     watermark_ms: Option<i64>,
-    /// Whether W cannot move before this source does.
+    /// Whether the watermark cannot move before this source does.
     holds: bool,
 }
 
@@ -366,7 +366,7 @@ fn span_of_state(filter: &Filter, window_ms: i64, watermark_ms: i64) -> Span {
 #[derive(Clone, Copy, Debug)]
 pub struct Holding {
     least_active_ms: Option<i64>,
-    /// Whether it is they who keep W where it is, while others are awaited too.
+    /// Whether it is they who keep the watermark where it is, while others are awaited too.
     least_holds: bool,
 }
 
@@ -382,7 +382,7 @@ impl Holding {
         Holding { least_active_ms, least_holds }
     }
 
-    /// Whether W cannot move before this source does.
+    /// Whether the watermark cannot move before this source does.
     pub fn holds(self, row: &SourceRow) -> bool {
         let is_least = !row.idle
             && row.max_timestamp_ms.is_some()
@@ -391,7 +391,7 @@ impl Holding {
     }
 }
 
-/// Whether W stays where it is until the first event of this source.
+/// Whether the watermark stays where it is until the first event of this source.
 pub fn is_awaited(row: &SourceRow) -> bool {
     let is_named = row.declared || row.expected == Expected::Now;
     is_named && !row.idle && row.max_timestamp_ms.is_none()

@@ -203,10 +203,10 @@ fn who_holds_the_watermark_is_never_an_idle_one() {
     let idle = || fake().standing("quiet", true, true);
     assert_eq!(holders(&idle()), ["default"]);
     assert_eq!(holders(&idle().standing("default", false, true)), [""; 0]);
-    // W is at 1100, where default is: both have to move
+    // the watermark is at 1100, where default is: both have to move
     let awaited = || idle().source("new", None).standing("new", true, false);
     assert_eq!(holders(&awaited()), ["default", "new"]);
-    // and here it is the awaited one alone that keeps W where it is
+    // and here it is the awaited one alone that keeps the watermark where it is
     let mut behind = awaited();
     behind.summary.watermark_ms = 1000;
     assert_eq!(holders(&behind), ["new"]);

@@ -124,7 +124,7 @@ fn source_table(view: &View<'_>, out: &mut dyn Write) -> Result<(), ReportError>
     Ok(())
 }
 
-/// How a source stands to W, where that is not as for any other.
+/// How a source stands to the watermark, where that is not as for any other.
 fn presence_line(standing: &Standing, name: &str, out: &mut dyn Write) -> Result<(), ReportError> {
     let row = &standing.row;
     let since = row.presence_since_ms.map_or_else(String::new, |ms| format!(" since {}", utc(ms)));

@@ -45,7 +45,7 @@ pub(super) fn every_event_has_its_account(subject: &impl Subject) {
         deliver(&mut store, 1, &[ev("a", "k", 100, 1), ev("b", "k", 2600, 1), ev("b2", "l", 0, 1)]);
         let chunks: [&[Ev]; 2] = [
             &[ev("c", "k", 200, 1), ev("a", "k", 100, 1), ev("d", "k", AHEAD_MS, 1)],
-            // the other source holds W where it is
+            // the other source holds the watermark where it is
             &[ev("e", "k", 2900, 1).from("s"), ev("f", "l", 6000, 1), ev("d", "k", AHEAD_MS, 1)],
         ];
         ingest(&mut store, &delivery(2), &chunks).unwrap();
@@ -109,7 +109,8 @@ pub(super) fn an_account_goes_when_nothing_is_left_of_it(subject: &impl Subject)
     // all came after it, or has a window that was accepted after it
     assert_eq!(store.prune(&until(1000)).unwrap().accounts, 0);
     let pruned = store.prune(&until(i64::MAX)).unwrap();
-    // W is 9400: for late an event waits, one is held, a repeat came at 9400, one has its window
+    // the watermark is 9400: for late an event waits, one is held, a repeat came at 9400, one has
+    // its window
     assert_eq!((pruned.accounts, pruned.windows), (2, 3));
     let dump = subject.dump(&store);
     let keys: Vec<_> = dump.accounts.iter().map(|row| row.1.as_deref()).collect();

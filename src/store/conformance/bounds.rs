@@ -141,7 +141,7 @@ pub(super) fn a_forgotten_id_is_recorded_again(subject: &impl Subject) {
     let mut store = subject.make(settings);
     deliver(&mut store, 1, &[ev("a", "k", 1000, 1)]);
     deliver(&mut store, 2, &[ev("z", "k", 9000, 1)]);
-    // W is 8500, so that 1000 is forgotten: the same id may come with another payload
+    // the watermark is 8500, so that 1000 is forgotten: the same id may come with another payload
     let events = [ev("a", "l", 8600, 2), ev("a", "l", 8600, 2)];
     let counts = deliver(&mut store, 3, &events).counts;
     assert_eq!(counts, Counts { accepted: 1, duplicate: 1, ..Counts::default() });

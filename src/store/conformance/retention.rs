@@ -15,7 +15,7 @@ const ALL: Retention = Retention {
     moves_before_ms: Some(i64::MAX),
 };
 
-/// One event in each of ten windows, one batch each; W comes to 8500.
+/// One event in each of ten windows, one batch each; the watermark comes to 8500.
 fn ten_windows<S: Store + ?Sized>(store: &mut S) {
     for n in 0..10 {
         deliver(store, 100 + n, &[ev(&format!("t{n}"), "k", n as i64 * 1000, 1)]);
@@ -41,7 +41,7 @@ pub(super) fn old_ids_go_behind_the_horizon(subject: &impl Subject) {
     ten_windows(&mut store);
     let before = subject.dump(&store);
     let only_ids = Retention { ledger: true, ..Retention::default() };
-    // W is 8500: 7000 is still remembered, 6000 no longer
+    // the watermark is 8500: 7000 is still remembered, 6000 no longer
     let pruned = store.prune(&only_ids).unwrap();
     assert_eq!(Pruned { ids: 0, ..pruned }, Pruned::default(), "nothing else goes");
     // a store may have let some of them go with its batches

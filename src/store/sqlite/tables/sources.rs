@@ -155,8 +155,9 @@ pub(crate) fn stamp(
     Ok(())
 }
 
-/// The sources for which W waits, but the expected ones, and which batch was the last to be heard of
-/// each: the longest ago first, from `after` on; with the number of the last batch of all.
+/// The sources for which the watermark waits, but the expected ones, and which batch was the last
+/// to be heard of each: the longest ago first, from `after` on; with the number of the last batch
+/// of all.
 pub(crate) fn silent(
     connection: &Connection,
     after: Option<&Silent>,
@@ -182,8 +183,8 @@ pub(crate) fn all_expected(connection: &Connection) -> rusqlite::Result<Vec<Stri
     connection.prepare_cached(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Changes how sources stand to W, and keeps that they did; `ordinal` counts the changes of the
-/// batch before these.
+/// Changes how sources stand to the watermark, and keeps that they did; `ordinal` counts the
+/// changes of the batch before these.
 pub(crate) fn change_presence(
     connection: &Connection,
     changes: &[PresenceChange],
