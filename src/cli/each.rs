@@ -1,17 +1,18 @@
 //! `check --events`: what each event of a batch would become, in the order of the batch.
 
 use std::collections::VecDeque;
+use std::env;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 
 use serde_json::json;
 
-use super::CommandError;
-use super::ingest::no_copy;
+use super::{CommandError, Exit};
 use crate::engine::settings::{LateRule, Settings};
 use crate::engine::{Judged, Move, Outcome, window};
 use crate::model::event::{Chunk, Event};
-use crate::spool::name::shown;
+use crate::spool::advice;
+use crate::spool::name::{shown, shown_path};
 
 /// How many moves of the watermark are remembered, to say which event made another late.
 const MOST_MOVES: usize = 65_536;
@@ -163,4 +164,16 @@ impl Each {
         io::copy(&mut file, out)?;
         Ok(())
     }
+}
+
+/// A file without a name that cannot be made or written: where that is, and who says so.
+pub(super) fn no_copy(what: &str, error: &io::Error) -> CommandError {
+    let folder = env::temp_dir();
+    let shown = shown_path(&folder);
+    let why = match folder.is_dir() {
+        false => format!("there is no folder {shown}: make it"),
+        true => advice::explain(&folder, error),
+    };
+    let text = format!("{what} into {shown}: {why}, or name another folder in TMPDIR");
+    CommandError::new(Exit::Again, text)
 }

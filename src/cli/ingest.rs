@@ -1,6 +1,5 @@
 //! `ingest` and `check`: batches by hand, for real or not.
 
-use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, Write};
@@ -11,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{Check, Ingest as Arguments, Where};
-use super::each::Each;
+use super::each::{Each, no_copy};
 use super::failed::other_faults;
 use super::{CommandError, Exit, complain, delivery, results};
 use crate::decode::Limits;
@@ -21,8 +20,7 @@ use crate::model::event::Chunk;
 use crate::model::refusal::Code;
 use crate::pipeline::ingest::{self, Ended, Ingest, Mode, RefusedBatch, Seconds, Step, Watcher};
 use crate::query::report;
-use crate::spool::advice;
-use crate::spool::name::{shown, shown_path};
+use crate::spool::name::shown;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Committed, Delivery, Store};
 
@@ -265,18 +263,6 @@ fn copy(from: &mut dyn Read) -> Result<File, CommandError> {
     io::copy(from, &mut copy).map_err(cannot)?;
     copy.rewind().map_err(cannot)?;
     Ok(copy)
-}
-
-/// A file without a name that cannot be made or written: where that is, and who says so.
-pub(super) fn no_copy(what: &str, error: &io::Error) -> CommandError {
-    let folder = env::temp_dir();
-    let shown = shown_path(&folder);
-    let why = match folder.is_dir() {
-        false => format!("there is no folder {shown}: make it"),
-        true => advice::explain(&folder, error),
-    };
-    let text = format!("{what} into {shown}: {why}, or name another folder in TMPDIR");
-    CommandError::new(Exit::Again, text)
 }
 
 /// A progress bar, which shows itself on a terminal only, and only when it takes a while.

@@ -5,10 +5,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::args::Where;
-use super::verify::word;
 use super::{CommandError, Exit};
 use crate::os::owner::{Me, Owner, user_for_sudo};
-use crate::spool::name::{shown, shown_path};
+use crate::spool::name::{shell_word, shown, shown_path};
 
 /// Refuses a command that writes when another user owns the spool or the store. A spool that
 /// belongs to root may have been lent to an ordinary user.
@@ -45,7 +44,7 @@ fn owned_by_daemon(spool: PathBuf) -> PathBuf {
 /// The command as it was typed, with what variables said: sudo does not pass them on.
 fn command(at: &Where) -> String {
     let typed: Vec<String> = env::args_os().map(|arg| shown(arg.as_encoded_bytes())).collect();
-    let mut words: Vec<String> = typed.iter().map(|arg| word(arg).into_owned()).collect();
+    let mut words: Vec<String> = typed.iter().map(|arg| shell_word(arg).into_owned()).collect();
     for (option, variable, path) in
         [("--db", "WINDOWFLOW_DB", &at.db), ("--spool", "WINDOWFLOW_SPOOL", &at.spool)]
     {
@@ -60,7 +59,7 @@ fn command(at: &Where) -> String {
 }
 
 fn quoted(path: &Path) -> String {
-    word(&shown_path(path)).into_owned()
+    shell_word(&shown_path(path)).into_owned()
 }
 
 #[cfg(test)]

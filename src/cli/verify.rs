@@ -1,6 +1,5 @@
 //! `verify`: whether what the store says is still right, and mending what can be mended.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
@@ -12,7 +11,7 @@ use crate::query::report::{grouped, utc};
 use crate::query::verify::{Verified, Verify};
 use crate::spool::Spool;
 use crate::spool::lock::{Lock, LockError};
-use crate::spool::name::shown;
+use crate::spool::name::{shell_word, shown};
 use crate::store::audit::Finding;
 
 pub(super) fn run(at: &Where, command: &Arguments) -> Result<Exit, CommandError> {
@@ -69,23 +68,14 @@ fn advice(at: &Where, finding: &Finding) -> String {
     {
         if let Some(path) = path {
             let path = shown(path.as_os_str().as_encoded_bytes());
-            place.push_str(&format!(" --{option} {}", word(&path)));
+            place.push_str(&format!(" --{option} {}", shell_word(&path)));
         }
     }
-    let file = word(finding.what.strip_prefix("failed/").unwrap_or("FILE"));
+    let file = shell_word(finding.what.strip_prefix("failed/").unwrap_or("FILE"));
     finding
         .advice
         .replace("`windowflow verify --repair`", &format!("`windowflow verify --repair{place}`"))
         .replace("`windowflow retry`", &format!("`windowflow retry {file}{place}`"))
-}
-
-/// What a shell takes for this one word.
-pub(super) fn word(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
-    match text.chars().all(is_plain) {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(format!("'{}'", text.replace('\'', "'\\''"))),
-    }
 }
 
 fn print_repair(db: &str, repair: &Repair, out: &mut dyn Write) -> io::Result<()> {
@@ -228,8 +218,8 @@ mod tests {
 
     #[test]
     fn a_word_is_one_for_a_shell() {
-        assert_eq!(word("spool/a-1.json"), "spool/a-1.json");
-        assert_eq!(word("my spool"), "'my spool'");
-        assert_eq!(word("it's; rm"), "'it'\\''s; rm'");
+        assert_eq!(shell_word("spool/a-1.json"), "spool/a-1.json");
+        assert_eq!(shell_word("my spool"), "'my spool'");
+        assert_eq!(shell_word("it's; rm"), "'it'\\''s; rm'");
     }
 }

@@ -2,8 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::ShownFault;
+use serde::{Deserialize, Serialize};
+
 use crate::model::clock::Clock;
+
+/// A fault that is in the way, until it clears.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownFault {
+    pub text: String,
+    pub since_ms: i64,
+    pub tries: u64,
+}
 
 /// How often it is logged that a fault lasts.
 const SAID_EVERY: Duration = Duration::from_secs(60);

@@ -49,8 +49,9 @@ use crate::spool::{self, Spool, advice};
 use crate::store::sqlite::Options;
 use backoff::Backoff;
 use faults::FaultPart;
+use faults::ShownFault;
 pub use start::note_failure;
-use state::{DaemonState, Phase, SharedState, ShownFault};
+use state::{DaemonState, Phase, SharedState};
 
 /// How often the state is published at most.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);

@@ -5,16 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
-use super::state::Rested;
+use super::state::{MOST_SHOWN, Rested};
 use crate::config::Config;
 use crate::model::clock::Clock;
 use crate::pipeline::worker::{Failure, Scope};
 use crate::spool::Entry;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
-
-/// How many of them are shown by name.
-pub(super) const MOST_SHOWN: usize = 20;
 
 /// All that rests.
 #[derive(Debug, Default)]

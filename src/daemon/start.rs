@@ -7,10 +7,11 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::backoff::Backoff;
+use super::faults::ShownFault;
 use super::faults::{FaultPart, Faults};
 use super::lost_store::last_state;
 use super::signals::Asked;
-use super::state::{DaemonState, Phase, ShownFault};
+use super::state::{DaemonState, Phase};
 use super::systemd::Notifier;
 use super::{Job, Stopped};
 use crate::exit::Exit;

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::faults::{FaultPart, Faults};
-use super::resting::MOST_SHOWN;
+use super::faults::{FaultPart, Faults, ShownFault};
 use crate::config::Config;
 use crate::model::clock::Clock;
 use crate::spool::Entry;
@@ -58,14 +57,8 @@ impl Phase {
     }
 }
 
-/// A fault that is in the way, until it clears.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct ShownFault {
-    pub text: String,
-    pub since_ms: i64,
-    pub tries: u64,
-}
+/// How many of them are shown by name.
+pub(super) const MOST_SHOWN: usize = 20;
 
 /// A file that waits for a writer that has it open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

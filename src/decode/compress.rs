@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use flate2::bufread::GzDecoder;
 use zstd::stream::raw::{DParameter, Decoder as ZstdFrames, Operation};
 
-use super::intake::{Intake, unwanted};
+use super::intake::{Intake, refused, unwanted};
 use super::{Digest, Fault, GoesOn, Limits, REST_TIME};
-use crate::model::refusal::{Code, Refusal};
+use crate::model::refusal::Code;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -369,8 +369,4 @@ fn inflates_too_far(most: u64) -> Fault {
         format!("the file inflates to more than {most} bytes, the most that is allowed"),
         "split the batch into smaller files, or raise max_inflated_bytes",
     )
-}
-
-pub(super) fn refused(code: Code, message: String, hint: &str) -> Fault {
-    Fault::Refused(Box::new(Refusal::new(code, message, hint)))
 }

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
 
-use super::compress::refused;
 use super::{Digest, Fault, GoesOn};
-use crate::model::refusal::Code;
+use crate::model::refusal::{Code, Refusal};
 
 /// The raw bytes in blocks. After a fault it looks as if they ended, so that what decompressors
 /// still hold comes out first; whoever meets an end asks for [`Intake::fault`].
@@ -166,6 +165,10 @@ impl<R: Read> BufRead for Intake<R> {
     fn consume(&mut self, bytes: usize) {
         self.from = self.to.min(self.from + bytes);
     }
+}
+
+pub(super) fn refused(code: Code, message: String, hint: &str) -> Fault {
+    Fault::Refused(Box::new(Refusal::new(code, message, hint)))
 }
 
 fn too_large(most: u64) -> Fault {

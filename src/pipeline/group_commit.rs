@@ -15,7 +15,8 @@ use super::worker::{
 use crate::spool::Entry;
 use crate::spool::in_flight::Hand;
 use crate::spool::late_writes::Moved;
-use crate::spool::moves::{self, MoveError};
+use crate::spool::move_error::MoveError;
+use crate::spool::moves;
 use crate::spool::reason_file::{self, Reason, ReasonDraft};
 use crate::spool::safe_open::{OpenError, Opened};
 use crate::store::{self, Committed, Delivery};

@@ -22,7 +22,7 @@ use crate::spool::advice;
 use crate::spool::blame::{self, MoveBlame};
 use crate::spool::in_flight::{Hand, InFlight};
 use crate::spool::late_writes::Moved;
-use crate::spool::moves::MoveError;
+use crate::spool::move_error::MoveError;
 use crate::spool::safe_open::{self, OpenError, Opened, Seen};
 use crate::spool::{Entry, Spool};
 use crate::store::{Committed, Delivery, Store};

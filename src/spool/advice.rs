@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use super::name::shown_path;
-use super::rights::typed;
+use super::name::{shown_path, typed};
 use crate::os::disk_space::{self, Free};
 use crate::os::owner::{Me, Owner, user};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::PoisonError;
 
-use super::moves::MoveError;
+use super::move_error::MoveError;
 use super::safe_open::is_not_that_folder;
 use super::{Spool, folder};
 

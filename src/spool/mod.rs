@@ -15,6 +15,7 @@ pub mod in_flight;
 mod inbox;
 pub mod late_writes;
 pub mod lock;
+pub mod move_error;
 pub mod moves;
 pub mod name;
 mod probe;

@@ -1,7 +1,6 @@
 //! Moves between the folders: durable, never overwriting, and only of the very file that was read.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::advice;
 use super::folder::{self, Facts, Kind};
-use super::name::shown_path;
+use super::move_error::{MoveError, io_at};
 use super::reason_file::Reason;
 use super::safe_open::{Opened, is_not_that_folder};
 use super::{Entry, Spool, name, remove};
@@ -121,59 +120,6 @@ pub fn back_to_inbox(spool: &Spool, entry: &Entry) -> Result<PathBuf, MoveError>
     Ok(Entry { folder: entry.folder.clone(), name }.path_in(spool.inbox()))
 }
 
-/// Why a file was not moved.
-#[derive(Debug)]
-pub enum MoveError {
-    /// Another file has the name now. It is left in the inbox, to be taken as a file of its own.
-    Replaced,
-    /// The file was written to since it was opened. It is left in the inbox, to be read again.
-    Changed,
-    /// Nothing has that name any more.
-    Gone,
-    /// The system refuses, at that path: no fault of the file.
-    Io(PathBuf, io::Error),
-}
-
-impl MoveError {
-    fn of(error: io::Error, path: PathBuf) -> MoveError {
-        match error.kind() {
-            io::ErrorKind::NotFound => MoveError::Gone,
-            _ => MoveError::Io(path, error),
-        }
-    }
-}
-
-impl fmt::Display for MoveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MoveError::Replaced => f.write_str(
-                "another file took the name while this one was read; it is left in place and taken \
-                 next",
-            ),
-            MoveError::Changed => f.write_str(
-                "the file was written to while it was read; it is left in place and read again \
-                 (write under a name that ends in .tmp and rename when done)",
-            ),
-            MoveError::Gone => f.write_str("the file is gone"),
-            MoveError::Io(path, error) => write!(
-                f,
-                "cannot move a file at {}: {}",
-                shown_path(path),
-                advice::explain(path, error)
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MoveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            MoveError::Io(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 fn open_from(base: &Path, entry: &Entry) -> Result<OwnedFd, MoveError> {
     folder::open_source(base, entry.folder.as_deref()).map_err(|error| {
         if is_not_that_folder(&error) { MoveError::Gone } else { io_at(base, error) }
@@ -188,10 +134,6 @@ fn unmoved(error: io::Error, (from, entry): (&Path, &Entry), to: &Path) -> MoveE
     };
     let blamed = advice::blamed(entry.path_in(from), &folder(from), &folder(to), &error);
     MoveError::of(error, blamed)
-}
-
-pub(super) fn io_at(path: &Path, error: io::Error) -> MoveError {
-    MoveError::Io(path.to_owned(), error)
 }
 
 /// Opens the folder of the entry's source below `base`, and makes it where it is missing.

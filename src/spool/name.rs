@@ -1,6 +1,7 @@
 //! File names: which are left alone, how any bytes are shown, and which name is free next.
 //! No file is touched here.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -69,6 +70,20 @@ pub fn is_unseen(c: char) -> bool {
 /// The path as it can be shown on any terminal, as [`shown`].
 pub fn shown_path(path: &Path) -> String {
     shown(path.as_os_str().as_encoded_bytes())
+}
+
+/// The path as it can be typed into a shell.
+pub fn typed(path: &Path) -> String {
+    shell_word(&shown_path(path)).into_owned()
+}
+
+/// What a shell takes for this one word.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:,@%".contains(c);
+    match text.chars().all(is_plain) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))),
+    }
 }
 
 /// The name as it can be shown on any terminal: control characters, what prints as nothing,

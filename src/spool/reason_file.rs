@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::moves::{MoveError, io_at};
+use super::move_error::{MoveError, io_at};
 use super::{Spool, folder, remove};
 
 /// How many reasons can be in the making at once.

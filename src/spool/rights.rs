@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
-use super::name::shown_path;
+use super::name::{shown_path, typed};
 use super::{Spool, folder};
 
 /// The most that files of ours may be used for: read and written by the owner, read by the group.
@@ -124,16 +124,6 @@ impl fmt::Display for Loose {
                  expected: only uid {uid}, which runs windowflow; run: chmod o-w {typed}"
             ),
         }
-    }
-}
-
-/// The path as it can be typed into a shell.
-pub(super) fn typed(path: &Path) -> String {
-    let shown = shown_path(path);
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    match shown.chars().all(is_plain) {
-        true => shown,
-        false => format!("'{}'", shown.replace('\'', r"'\''")),
     }
 }
 

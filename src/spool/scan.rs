@@ -15,10 +15,10 @@ use super::Entry;
 use super::advice;
 use super::folder::{self, Kind};
 use super::name::shown_path;
+pub use super::scanner::Scanner;
 use crate::model::event::MAX_NAME_BYTES;
 
 pub use super::readiness::NotReady;
-pub use super::scanner::Scanner;
 
 /// In which order ready files are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,8 @@ use crate::pipeline::worker::{Failure, FileOutcome, Pace, Scope};
 use crate::query::report;
 use crate::spool::Entry;
 use crate::spool::blame;
-use crate::spool::moves::{self, MoveError};
+use crate::spool::move_error::MoveError;
+use crate::spool::moves;
 use crate::spool::name::shown;
 use crate::spool::scan::Scan;
 

@@ -5,24 +5,11 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
+use super::json::Read;
 use super::table::{Column, line, titles, widen};
 use super::{BUFFER_BYTES, ReportError, grouped, json, shown};
 use crate::engine::Counts;
 use crate::store::{AccountRow, Snapshot};
-
-/// Outcomes, and what they add up to.
-#[derive(Serialize)]
-pub(super) struct Read {
-    read: u64,
-    #[serde(flatten)]
-    counts: Counts,
-}
-
-impl Read {
-    pub(super) fn of(counts: Counts) -> Read {
-        Read { read: counts.events(), counts }
-    }
-}
 
 /// Writes the outcomes of what each source sent of each key, by the names of both. What is not
 /// told apart by key stands before the keys of its source.

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::accounts::Read;
 use super::shown::{is_hidden, push_escaped};
 use super::{ReportError, Standing, View, Waiting, WindowState};
 use crate::engine::settings::Settings;
@@ -326,5 +325,19 @@ impl<'a> Late<'a> {
             event_index: row.event_index,
             applied_in: row.applied_in,
         }
+    }
+}
+
+/// Outcomes, and what they add up to.
+#[derive(Serialize)]
+pub(super) struct Read {
+    read: u64,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+impl Read {
+    pub(super) fn of(counts: Counts) -> Read {
+        Read { read: counts.events(), counts }
     }
 }

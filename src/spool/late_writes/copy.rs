@@ -12,7 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::Stamp;
 use crate::os::disk_space::free_bytes;
-use crate::spool::moves::{self, MoveError};
+use crate::spool::move_error::{self, MoveError};
+use crate::spool::moves;
 use crate::spool::safe_open::{self, OpenError};
 use crate::spool::{Entry, Spool, folder, reason_file, remove};
 
@@ -103,8 +104,8 @@ impl Copy {
     }
 
     fn try_place(&self, spool: &Spool) -> Result<PathBuf, MoveError> {
-        let from =
-            folder::open(spool.failed()).map_err(|error| moves::io_at(spool.failed(), error))?;
+        let from = folder::open(spool.failed())
+            .map_err(|error| move_error::io_at(spool.failed(), error))?;
         let to = moves::make_to(spool, spool.inbox(), &self.entry)?;
         let room = moves::room_for(&self.entry.name, &to);
         let wanted = wanted_name(&self.entry.name, room);
@@ -113,8 +114,8 @@ impl Copy {
         let draft = OsStr::new(reason_file::COPY_NAME);
         let taken = |name: &OsStr| folder::exists(&to, name);
         let name = moves::move_numbered(&from, draft, &to, &entry.name, room, taken)
-            .map_err(|error| moves::io_at(&path, error))?;
-        folder::sync(&to).map_err(|error| moves::io_at(&path, error))?;
+            .map_err(|error| move_error::io_at(&path, error))?;
+        folder::sync(&to).map_err(|error| move_error::io_at(&path, error))?;
         Ok(Entry { name, ..entry }.path_in(spool.inbox()))
     }
 

@@ -8,6 +8,7 @@ mod file;
 mod ledger;
 mod prune;
 mod reader;
+mod sizes;
 mod tables;
 mod write_buffer;
 
@@ -41,9 +42,10 @@ use batch::SqliteBatch;
 use cache::Cache;
 use file::connect::Writer;
 use file::fault::{fault, stuck};
-use file::location::{FileId, with_ending};
+use file::location::FileId;
 use file::lock_owner::LockOwner;
 use file::sync::Unsynced;
+use file::with_ending;
 use tables::store_meta::StoreMeta;
 
 /// Which other process holds the store in the file of that name at this moment, so that nobody else
@@ -249,10 +251,10 @@ impl SqliteStore {
     #[doc(hidden)]
     pub fn with_runs_of(mut self, ids: u64) -> SqliteStore {
         let least_merge_ids = ids / 8;
-        self.memory = Cache::of_sizes(cache::Sizes {
+        self.memory = Cache::of_sizes(sizes::Sizes {
             tail_entries: ids,
             least_merge_ids,
-            ..cache::Sizes::default()
+            ..sizes::Sizes::default()
         });
         self
     }

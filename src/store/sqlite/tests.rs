@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::cache::Sizes;
 use super::*;
 use crate::store::Snapshot;
 use crate::store::conformance::{Subject, agree_with_the_model, conformance};
+use crate::store::sqlite::sizes::Sizes;
 
 mod acts;
 mod contention;

@@ -16,10 +16,10 @@ use crate::store::Error;
 use super::fault::{fault, io_fault, refuse_foreign, refuse_unreadable};
 use super::location::{
     has_small_blocks, has_whole_index, refuse_network, refuse_without_room, sync_folder_of,
-    with_ending,
 };
 use super::schema;
 use crate::store::sqlite::Options;
+use crate::store::sqlite::file::with_ending;
 
 /// After this many pages of 4 KiB a commit copies the log into the store: 16 MiB.
 const CHECKPOINT_PAGES: i64 = 4096;

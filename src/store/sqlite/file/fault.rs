@@ -8,8 +8,8 @@ use rusqlite::{ErrorCode, ffi};
 use rustix::fs::{Access, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::location::with_ending;
 use super::lock_owner::LockOwner;
+use super::with_ending;
 use crate::os::disk_space::{self, Free};
 use crate::os::owner::{Me, Owner, user, user_for_sudo};
 use crate::store::Error;

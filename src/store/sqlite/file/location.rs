@@ -1,9 +1,9 @@
 //! Where a store may lie: not on a network file system, and not beside another store's log.
 
-use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::with_ending;
 use crate::os::disk_space::network_file_system;
 use crate::store::Error;
 
@@ -117,13 +117,6 @@ pub(crate) fn refuse_without_room(path: &Path, alone: bool) -> Result<(), Error>
         return refuse_when_full(path, "open it");
     }
     Ok(())
-}
-
-/// The name of a file that SQLite keeps beside the store.
-pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name: OsString = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 /// Makes the names in the folder of `path` outlive a power cut.

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::run::{self, Facts, New, Run};
 use super::run_builder::RunBuilder;
-use crate::store::sqlite::cache::Sizes;
+use crate::store::sqlite::sizes::Sizes;
 
 /// For how many ids memory is taken at once.
 const IDS_AT_ONCE: u64 = 1 << 19;

@@ -33,7 +33,7 @@ use crate::model::event::{Chunk, HashKey};
 use crate::model::refusal::Other;
 use crate::store::Prefetch;
 
-use super::cache::Sizes;
+use crate::store::sqlite::sizes::Sizes;
 pub(super) use audit::{check_entries, check_runs};
 use compaction::Compaction;
 use cursor::Cursor;

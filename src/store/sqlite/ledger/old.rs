@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::row::{Entry, RowWriter};
 use super::{Ledger, kept};
 use crate::model::event::HashKey;
-use crate::store::sqlite::cache::Sizes;
+use crate::store::sqlite::sizes::Sizes;
 
 /// Writes the entries of the table `ledger`, in the order in which they came, and makes runs of
 /// them; answers the position behind the last.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::memtable::Memtable;
 use super::row::Entries;
 use super::{Ledger, run};
-use crate::store::sqlite::cache::Sizes;
+use crate::store::sqlite::sizes::Sizes;
 
 /// Takes all runs away, and makes them anew. The last entries stay without one, as they do when
 /// batches come in.

@@ -267,7 +267,7 @@ fn in_doubt_the_log_is_written_again_whoever_reads_and_is_not_copied_before() {
     let mut store = files.make(settings());
     deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
     let path = store.path.clone();
-    let log = location::with_ending(&path, "-wal");
+    let log = file::with_ending(&path, "-wal");
     // as after a sync that failed: the last connection to end copies nothing
     let (before, held) = (fs::read(&path).unwrap(), fs::read(&log).unwrap());
     store.in_doubt = true;
@@ -315,7 +315,7 @@ fn a_process_killed_in_mid_batch_leaves_nothing() {
     let path = store.path.clone();
     deliver(&mut store, 1, &[ev("a", "k", 1, 1)]);
     let before = dump(&path);
-    let log = location::with_ending(&path, "-wal");
+    let log = file::with_ending(&path, "-wal");
     let log_before = fs::metadata(&log).unwrap().len();
     // a small cache spills: pages of the open batch reach the log
     store.connection.as_ref().unwrap().pragma_update(None, "cache_size", 5).unwrap();
@@ -339,7 +339,7 @@ fn a_process_killed_in_mid_batch_leaves_nothing() {
     assert!(fs::metadata(&log).unwrap().len() > log_before, "nothing was spilled");
     // what lies on the disk now is what a killed process leaves
     let copy = files.path("copy.db");
-    fs::copy(&log, location::with_ending(&copy, "-wal")).unwrap();
+    fs::copy(&log, file::with_ending(&copy, "-wal")).unwrap();
     fs::copy(&path, &copy).unwrap();
     drop(batch);
     assert_eq!(dump(&copy), before);

@@ -41,7 +41,7 @@ fn a_batch_of_one_event_writes_few_pages() {
     const BATCHES: u64 = 20;
     let files = Files::new();
     let mut store = files.make(settings());
-    let log = location::with_ending(&store.path, "-wal");
+    let log = file::with_ending(&store.path, "-wal");
     let bytes = || std::fs::metadata(&log).unwrap().len();
     take(&mut store, 0);
     let before = bytes();
@@ -60,7 +60,7 @@ fn what_writes_nothing_is_no_sync() {
     take(&mut store, 1);
     store.retention_bounds(&Retention::default()).unwrap();
     assert!(store.unsynced.pending());
-    let log = location::with_ending(&store.path, "-wal");
+    let log = file::with_ending(&store.path, "-wal");
     let bytes = || std::fs::metadata(&log).unwrap().len();
     let before = bytes();
     store.sync().unwrap();

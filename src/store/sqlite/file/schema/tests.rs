@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use super::*;
 use crate::model::clock::Clock;
 use crate::store::conformance::{Dump, assert_they_add_up, deliver, ev, release};
-use crate::store::sqlite::file::location;
+use crate::store::sqlite::file::with_ending;
 use crate::store::sqlite::{Options, SqliteStore};
 use crate::store::{Begun, Delivery, Snapshot, Store};
 
@@ -141,9 +141,9 @@ fn case_062_what_was_killed_in_a_migration_is_migrated_by_the_next() {
         at += 1;
         if at == last {
             // what lies on the disk now is what a killed process leaves
-            let log = location::with_ending(&path, "-wal");
+            let log = with_ending(&path, "-wal");
             assert!(std::fs::metadata(&log).unwrap().len() > 0, "nothing was spilled");
-            std::fs::copy(log, location::with_ending(&copy, "-wal")).unwrap();
+            std::fs::copy(log, with_ending(&copy, "-wal")).unwrap();
             std::fs::copy(&path, &copy).unwrap();
         }
         Ok(())
