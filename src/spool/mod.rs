@@ -2,7 +2,7 @@
 //! It knows nothing of what the files hold.
 //!
 //! The order of use: take the [`lock`], [`open`](Spool::open) the spool, start the [`watch`], then
-//! [`scan`] (so that nothing falls between the first scan and the watch), [open](ready) each file,
+//! [`scan`] (so that nothing falls between the first scan and the watch), [open](safe_open) each file,
 //! and [`moves`] it once its fate is durable.
 
 pub mod accepted_seconds;
