@@ -268,7 +268,7 @@ impl LateWrites {
     /// it stands still.
     pub fn not_copied(&mut self, changed: &Changed, why: &NotCopied, now: Instant) {
         let wait = match why {
-            NotCopied::Gone => return self.forget(changed.key),
+            NotCopied::Gone | NotCopied::TooLarge(_) => return self.forget(changed.key),
             NotCopied::Changing => FIRST_LOOK,
             NotCopied::Io(_) => AFTER_FAILURE,
         };

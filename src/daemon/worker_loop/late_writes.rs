@@ -135,8 +135,16 @@ impl WorkerLoop {
     }
 
     fn not_copied(&mut self, changed: &Changed, why: &late_writes::NotCopied) -> bool {
-        if let late_writes::NotCopied::Io(text) = why {
-            self.context.shared.meet(FaultPart::LateWrites, "changed", text);
+        let (entry, batch) = (&changed.entry, changed.batch);
+        match why {
+            late_writes::NotCopied::Io(text) => {
+                self.context.shared.meet(FaultPart::LateWrites, "changed", text);
+            }
+            late_writes::NotCopied::TooLarge(reason) => log::warn!(
+                "done/{entry} (batch {batch}) changed after its move and is not copied: {reason}; \
+                 what `windowflow verify` finds in it beyond the batch does not count"
+            ),
+            late_writes::NotCopied::Gone | late_writes::NotCopied::Changing => {}
         }
         self.late_writes.not_copied(changed, why, Instant::now());
         false

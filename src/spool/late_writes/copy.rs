@@ -48,6 +48,8 @@ pub enum NotCopied {
     Gone,
     /// It changed while it was read, or somebody has it open for writing.
     Changing,
+    /// A copy would take too much of the disk, with the reason.
+    TooLarge(String),
     /// The system refuses.
     Io(String),
 }
@@ -57,7 +59,7 @@ impl fmt::Display for NotCopied {
         match self {
             NotCopied::Gone => f.write_str("the file is gone"),
             NotCopied::Changing => f.write_str("the file changes while it is read"),
-            NotCopied::Io(error) => f.write_str(error),
+            NotCopied::TooLarge(reason) | NotCopied::Io(reason) => f.write_str(reason),
         }
     }
 }
@@ -145,10 +147,9 @@ fn make(
     let size_bytes = opened.bytes();
     if let Some(free_bytes) = free_bytes(spool.failed()).filter(|free| size_bytes > free / 2) {
         // a producer may make its own file as large as it likes, at no cost
-        return Err(NotCopied::Io(format!(
-            "done/{entry} has {size_bytes} bytes by now and is not copied: that would take more than \
-             half of the {free_bytes} bytes of disk space that are free; make room, or put the file \
-             back to its size"
+        return Err(NotCopied::TooLarge(format!(
+            "it has {size_bytes} bytes by now, and a copy would take more than half of the \
+             {free_bytes} bytes of disk space that are free"
         )));
     }
     let mut draft = create(spool).map_err(io)?;

@@ -118,7 +118,7 @@ fn case_109_a_file_that_was_made_larger_than_the_disk_is_not_copied() {
     file.set_len(free_bytes).unwrap();
     drop(file);
     let made = Copy::make(&world.spool, &moved.entry, &mut || true);
-    let Err(NotCopied::Io(text)) = made else { panic!("{made:?}") };
+    let Err(NotCopied::TooLarge(text)) = made else { panic!("{made:?}") };
     assert!(text.contains("more than half"), "{text}");
     assert_eq!(fs::read_dir(world.spool.failed()).unwrap().count(), 0);
 }
